@@ -1,0 +1,1 @@
+"""Where tools touch files and processes. Knows no session, no model. May import base only."""

@@ -1,0 +1,98 @@
+"""What an execution environment offers to tools. This machine, another one, or a container.
+
+Paths are strings; a relative path is resolved against `cwd`. Errors are the typed ones of `perdure.env.errors`.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+
+class FileStat(msgspec.Struct, frozen=True, gc=False):
+    """What is known of a path without reading it. `size` in bytes, `modified` in seconds since the epoch."""
+
+    kind: Literal["file", "directory", "link", "other"]
+    size: int
+    modified: float
+
+
+class OutputChunk(msgspec.Struct, frozen=True, gc=False):
+    """Raw bytes that a command wrote, as they came."""
+
+    stream: Literal["stdout", "stderr"]
+    data: bytes
+
+
+class ExecEnd(msgspec.Struct, frozen=True, gc=False):
+    """How a command ended. `code` is None where a signal or a time-out ended it."""
+
+    code: int | None
+    signal: int | None = None
+    timed_out: bool = False
+    survivors: tuple[str, ...] = ()
+    """Processes it started that could not be ended, named for people."""
+
+
+class Execution(Protocol):
+    """A command that runs. Leaving the `async with` block ends it and everything it started."""
+
+    def __aiter__(self) -> AsyncIterator[OutputChunk]:
+        """Output as it comes, until both streams end or the command is ended."""
+        ...
+
+    async def wait(self) -> ExecEnd:
+        """Wait until the command and everything it started is gone."""
+        ...
+
+    async def kill(self) -> None:
+        """End the command and everything it started."""
+        ...
+
+    async def __aenter__(self) -> "Execution": ...
+    async def __aexit__(self, *exc: object) -> None: ...
+
+
+class ExecutionEnv(Protocol):
+    """Files and processes of one place."""
+
+    @property
+    def id(self) -> str:
+        """Names the place, so that tools of one process can serialize their writes to one file of it."""
+        ...
+
+    @property
+    def cwd(self) -> str: ...
+
+    async def exec(
+        self,
+        command: str | Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: dict[str, str] | None = None,
+        stdin: bytes | None = None,
+        timeout: float | None = None,
+        tag: str | None = None,
+    ) -> Execution:
+        """Start a command: a string goes to the shell, a sequence is run as it is. `env` adds to the environment.
+
+        `tag` marks everything it starts, so that `reap` finds it after a crash of ours.
+        """
+        ...
+
+    async def reap(self, tag: str) -> tuple[str, ...]:
+        """End whatever still runs under the tag; return what could not be ended. Never touches anything else."""
+        ...
+
+    async def read(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes: ...
+    async def write(self, path: str, data: bytes) -> None:
+        """Replace the file as a whole or not at all; missing folders are made; mode and symlinks are kept."""
+        ...
+
+    async def stat(self, path: str) -> FileStat: ...
+    async def list(self, path: str) -> list[tuple[str, FileStat]]: ...
+    async def resolve(self, path: str) -> str:
+        """The absolute path with links followed; the file need not exist."""
+        ...
+
+    async def close(self) -> None: ...
