@@ -1,0 +1,38 @@
+"""Values that refuse to be changed: handed out in debug mode, where sharing would hide a mistake."""
+
+import os
+from typing import Any, NoReturn
+
+from perdure.base.errors import InvalidValue
+from perdure.base.jsonvalue import Json
+
+
+def debugging() -> bool:
+    """Whether `PERDURE_DEBUG=1` asks for strictness that costs time."""
+    return os.environ.get("PERDURE_DEBUG", "") not in ("", "0")
+
+
+def _refuse(*_: Any, **__: Any) -> NoReturn:
+    raise InvalidValue("a shared committed value was changed", hint="edit a draft inside a transaction instead")
+
+
+class FrozenDict(dict[str, Any]):
+    """A dict that cannot be changed."""
+
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse  # type: ignore[assignment]
+
+
+class FrozenList(list[Any]):
+    """A list that cannot be changed."""
+
+    __setitem__ = __delitem__ = append = extend = insert = pop = remove = clear = sort = reverse = _refuse  # type: ignore[assignment]
+    __iadd__ = __imul__ = _refuse  # type: ignore[assignment]
+
+
+def frozen(value: Json) -> Json:
+    """A deep copy that refuses changes."""
+    if isinstance(value, dict):
+        return FrozenDict((key, frozen(item)) for key, item in value.items())
+    if isinstance(value, list):
+        return FrozenList(frozen(item) for item in value)
+    return value

@@ -1,0 +1,47 @@
+"""What an open transaction has written so far."""
+
+from perdure.base.ids import ConversationId, EntryId, SubmissionId, TaskId
+from perdure.storage.records import (
+    Blob,
+    Conversation,
+    Document,
+    DocumentCopy,
+    Entry,
+    Revision,
+    Submission,
+    Task,
+    TaskWrite,
+)
+
+
+class Changes:
+    """The writes of one transaction, by id, in order of writing."""
+
+    __slots__ = ("blobs", "conversations", "copies", "documents", "entries", "revisions", "submissions", "tasks")
+
+    def __init__(self) -> None:
+        self.conversations: dict[ConversationId, Conversation] = {}
+        self.entries: dict[EntryId, Entry] = {}
+        self.tasks: dict[TaskId, TaskWrite] = {}
+        self.submissions: dict[SubmissionId, Submission] = {}
+        self.blobs: dict[str, Blob] = {}
+        self.copies: list[DocumentCopy] = []
+        self.documents: list[Document] = []
+        """Documents of a fork that begin with a value of this very transaction; `revisions` holds it."""
+        self.revisions: list[Revision] = []
+
+    def task(self, id: TaskId) -> Task | None:
+        """The task as this transaction wrote it."""
+        write = self.tasks.get(id)
+        return None if write is None else write.task
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.entries
+            or self.tasks
+            or self.submissions
+            or self.conversations
+            or self.copies
+            or self.documents
+            or self.blobs
+        )

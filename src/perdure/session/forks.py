@@ -1,0 +1,78 @@
+"""What a fork begins with: its parent's history by reference, and documents by each kind's own rule."""
+
+from typing import Any
+
+from perdure.base import jsonvalue
+from perdure.base.errors import InvalidValue, NotFound
+from perdure.base.ids import ConversationId, DocumentId, EntryId, TaskId
+from perdure.base.jsonvalue import Json
+from perdure.session.documents import Document as DocumentKind
+from perdure.session.transaction import Transaction
+from perdure.storage.records import Document, DocumentCopy, Entry, Revision
+
+
+async def fork(
+    tx: Transaction, parent: ConversationId, entry_id: EntryId, *, owner: TaskId | None
+) -> ConversationId:
+    """Create a conversation that reads `parent` up to and including the entry. Nothing is copied but documents that
+    say so. Raises `NotFound` if the parent does not see the entry."""
+    entry = await tx.find_entry(entry_id)
+    if entry is None or not await sees(tx, parent, entry):
+        raise NotFound(f"conversation {parent} has no entry {entry_id}")
+    child = tx.put_conversation(owner=owner, parent=parent, fork_entry=entry_id)
+    for source in await tx.documents_alive("conversation", parent):
+        if source.fork == "current":
+            await _copy_current(tx, source, child)
+    # the value at the fork entry is that of the conversation the entry was written in
+    for source in await tx.documents_alive("conversation", entry.conversation, at=entry.seq):
+        if source.fork == "as_of":
+            tx.changes.copies.append(DocumentCopy(source.id, entry.seq, _target(tx, source, child)))
+    return child
+
+
+async def sees(tx: Transaction, conversation: ConversationId, entry: Entry) -> bool:
+    """Whether a conversation's transcript, ancestors included, holds the entry."""
+    cap: int | None = None
+    current: ConversationId | None = conversation
+    while current is not None:
+        if entry.conversation == current:
+            return cap is None or entry.id <= cap
+        record = await tx.conversation(current)
+        if record.fork_entry is not None:
+            cap = record.fork_entry if cap is None else min(cap, record.fork_entry)
+        current = record.parent
+    return False
+
+
+async def _copy_current(tx: Transaction, source: Document, child: ConversationId) -> None:
+    pending = tx.pending_value(source)
+    if pending is None:
+        tx.changes.copies.append(DocumentCopy(source.id, tx.seq, _target(tx, source, child)))
+        return
+    value, version = pending  # changed in this very transaction: the store does not have it yet
+    target = _target(tx, source, child)
+    tx.changes.documents.append(target)
+    tx.changes.revisions.append(Revision(target.id, tx.seq, True, version, jsonvalue.encode(value)))
+
+
+def _target(tx: Transaction, source: Document, child: ConversationId) -> Document:
+    fields: dict[str, Any] = {
+        "kind": source.kind, "scope": source.scope, "scope_id": child, "key": source.key,
+        "rewindable": source.rewindable, "fork": source.fork, "created": tx.seq,
+    }
+    return Document(DocumentId(tx.mint()), **fields)
+
+
+async def value_at(
+    tx: Transaction, kind: DocumentKind[Any], conversation: ConversationId, entry_id: EntryId, *, key: str | None = None
+) -> Json:
+    """A rewindable document's value as of an entry's commit, in the conversation that wrote the entry; None if none."""
+    if not kind.rewindable:
+        raise InvalidValue(f"document {kind.kind} keeps no history", hint='define it with history="rewindable"')
+    entry = await tx.find_entry(entry_id)
+    if entry is None or not await sees(tx, conversation, entry):
+        raise NotFound(f"conversation {conversation} has no entry {entry_id}")
+    if entry.seq == tx.seq:
+        return await tx.value_of(kind, entry.conversation, key=key)
+    found = await tx.stored_value_at(kind, entry.conversation, key, entry.seq)
+    return None if found is None else kind.current(*found)

@@ -1,0 +1,278 @@
+"""The session: owns a storage, runs one transaction after another, publishes what was stored."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, Generic, Self, TypeVar
+
+from perdure.base.clock import Clock, SystemClock
+from perdure.base.errors import Error, SessionClosed, SessionPoisoned, StorageRejected
+from perdure.base.ids import ROOT, ConversationId, EntryId
+from perdure.base.jsonvalue import Json
+from perdure.session.commit import Commit, build
+from perdure.session.documents import Document
+from perdure.session.eager import run_eagerly
+from perdure.session.forks import value_at
+from perdure.session.line import Line
+from perdure.session.publication import Publication
+from perdure.session.store import Store
+from perdure.session.transaction import Transaction
+from perdure.session.watch import DocumentWatch, Watches
+from perdure.storage.protocol import PipelinedStorage, Storage
+from perdure.storage.records import Conversation
+
+X = TypeVar("X", bound=Transaction)
+T = TypeVar("T")
+Rule = Callable[[Any], Awaitable[None]]
+Listener = Callable[[Publication], None]
+
+
+class Session(Generic[X]):
+    """One session, open for writing. `transaction_type` is what its blocks hand out.
+
+    `rules` run at the end of every block, on the final candidate state, and may add writes or raise to roll back.
+    `adopters` learn of a commit when it is the newest state, `listeners` when it is stored; both in commit order.
+    """
+
+    def __init__(self, storage: Storage, *, transaction_type: type[X], clock: Clock | None = None) -> None:
+        self.clock: Clock = clock or SystemClock()
+        self.storage = storage
+        self.store = Store(storage, self._wait_flushed)
+        self.rules: list[Rule] = []
+        self.adopters: list[Listener] = []
+        self.listeners: list[Listener] = []
+        self.line = Line()
+        self.watches = Watches(self)
+        self._transaction_type = transaction_type
+        self._pipeline = storage if isinstance(storage, PipelinedStorage) and storage.pipelined else None
+        self._eager = bool(getattr(storage, "eager", False))
+        self._last_flush: asyncio.Future[int] | None = None
+        self._failed: Error | None = None
+        self._closed = False
+
+    # opening and closing
+
+    async def open(self) -> Self:
+        """Take the storage, read what is live. A new session gets its root conversation."""
+        head = await self.storage.open()
+        try:
+            self.store.next_id, self.store.seq, self.store.epoch = head.next_id, head.seq, head.epoch
+            self.flushed = head.seq
+            await self._load_live()
+        except BaseException:
+            await self.storage.close()
+            raise
+        if head.next_id <= ROOT:
+            async with self.transaction() as tx:
+                tx.put_conversation(owner=None)
+        return self
+
+    async def _load_live(self) -> None:
+        working = self.store.working
+        cursor = 0
+        while page := await self.storage.scan_live(cursor=cursor, limit=1000):
+            for task in page:
+                working.tasks[task.id] = task
+            cursor = page[-1].id
+        cursor = 0
+        while batch := await self.storage.scan_submissions(live=True, cursor=cursor, limit=1000):
+            for submission in batch:
+                working.submissions[submission.id] = submission
+                if submission.request_id is not None:
+                    working.by_request[(submission.conversation, submission.request_id)] = submission.id
+            cursor = batch[-1].id
+
+    async def close(self) -> None:
+        """Wait for what is on its way to storage, end all watches, release the storage. May be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self.line.close(SessionClosed("the session was closed"))
+        with contextlib.suppress(Error):
+            await self._wait_flushed()
+        self.watches.close()
+        await self.storage.close()
+
+    @property
+    def epoch(self) -> int:
+        return self.store.epoch
+
+    @property
+    def seq(self) -> int:
+        """The newest commit, flushed or not."""
+        return self.store.seq
+
+    def check_usable(self) -> None:
+        """Raise if the session is closed or poisoned."""
+        if self._failed is not None:
+            raise self._poisoned()
+        if self._closed:
+            raise SessionClosed("the session was closed")
+
+    # transactions
+
+    def transaction(self, *, progress: bool = False) -> X:
+        """A block on the line. Waits for its turn in the order of asking.
+
+        A `progress` block holds nothing but patches to existing documents: it is published at once and becomes
+        durable with the next other commit.
+        """
+        return self._transaction_type(self, self.store, progress=progress)
+
+    async def begin(self, tx: Transaction) -> None:
+        """The turn of a transaction has come (called by its block)."""
+        self.check_usable()
+        await self.line.acquire()
+        if self._failed is not None or self._closed:
+            self.line.release()
+            self.check_usable()
+
+    def abandon(self, tx: Transaction) -> None:
+        """A block failed: nothing of it ever was."""
+        self.line.release()
+
+    async def finish(self, tx: Transaction) -> None:
+        """The end of a block: rules, seal, store, adopt, publish (called by its block)."""
+        try:
+            self.line.check_hold()
+            for rule in self.rules:
+                await rule(tx)
+            commit = build(tx, self.store, progress=tx.progress)
+        except BaseException:
+            tx.end()
+            self.line.release()
+            raise
+        tx.end()
+        if commit is None:
+            self.line.release()
+        elif self._pipeline is not None:
+            await self._commit_pipelined(self._pipeline, commit)
+        else:
+            await self._commit_now(commit)
+
+    async def _commit_now(self, commit: Commit) -> None:
+        """Store first, then adopt and publish; the line is held until then, also if the caller is cancelled."""
+        job = self._store_and_adopt(commit)
+        if self._eager:
+            pending = run_eagerly(job)
+            if pending is not None:
+                await asyncio.shield(pending)
+        else:
+            await asyncio.shield(asyncio.ensure_future(job))
+
+    async def _store_and_adopt(self, commit: Commit) -> None:
+        try:
+            try:
+                await self.storage.commit(commit.batch)
+            except StorageRejected:
+                raise
+            except BaseException as error:
+                self._poison(error)
+                raise
+            self._adopt(commit)
+            self.flushed = commit.batch.seq
+            self._publish(commit.publication)
+        finally:
+            self.line.release()
+
+    async def _commit_pipelined(self, pipeline: PipelinedStorage, commit: Commit) -> None:
+        """Adopt at once and free the line; publish when storage has flushed."""
+        try:
+            flush = pipeline.enqueue(commit.batch)
+            self._last_flush = flush
+            self._adopt(commit)
+        finally:
+            self.line.release()
+        flush.add_done_callback(lambda done: self._flushed(commit, done))
+        await asyncio.shield(flush)
+
+    def _flushed(self, commit: Commit, flush: asyncio.Future[int]) -> None:
+        error = asyncio.CancelledError() if flush.cancelled() else flush.exception()
+        if error is not None:
+            self._poison(error)
+            return
+        self.flushed = commit.batch.seq
+        self._publish(commit.publication)
+
+    def _adopt(self, commit: Commit) -> None:
+        self.store.next_id = commit.batch.next_id
+        self.store.seq = commit.batch.seq
+        self.store.working.adopt(commit.publication, commit.documents)
+        for adopt in self.adopters:
+            adopt(commit.publication)
+        self.store.working.trim(self.flushed, self.watches.watched)
+
+    def _publish(self, publication: Publication) -> None:
+        for listener in tuple(self.listeners):
+            listener(publication)
+        self.watches.publish(publication)
+
+    def _poison(self, error: BaseException) -> None:
+        if self._failed is None:
+            self._failed = error if isinstance(error, Error) else SessionPoisoned(f"a commit failed: {error!r}")
+            self._failed.__cause__ = error if self._failed is not error else None
+            self.line.close(self._poisoned())
+            self.watches.close()
+
+    def _poisoned(self) -> SessionPoisoned:
+        cause = self._failed
+        certain = cause.certain if cause is not None else "unknown"
+        poisoned = SessionPoisoned(
+            f"a commit failed and nothing more can be stored: {cause}",
+            hint="mend the cause, then open the session anew: it goes on from what is stored",
+            certain=certain,
+        )
+        poisoned.__cause__ = cause
+        return poisoned
+
+    async def _wait_flushed(self) -> None:
+        flush = self._last_flush
+        if flush is not None and not flush.done():
+            await asyncio.shield(flush)
+
+    # reading outside transactions: committed and flushed state only
+
+    async def conversation(self, id: ConversationId) -> Conversation | None:
+        """A conversation's record, or None."""
+        self.check_usable()
+        found = await self.store.conversation(id)
+        await self._wait_flushed()
+        return found
+
+    async def snapshot(self, kind: Document[T], scope_id: int | None = None, *, key: str | None = None) -> T | None:
+        """A document's committed value in its declared type, or None where there is none. Not for changing."""
+        value = await self.value_of(kind, scope_id, key=key)
+        return None if value is None else kind.codec.from_json(value)
+
+    async def value_of(self, kind: Document[Any], scope_id: int | None = None, *, key: str | None = None) -> Json:
+        """A document's committed value as shared JSON, or None where there is none."""
+        self.check_usable()
+        state = await self.store.document(self.store.key_of(kind, scope_id, key))
+        await self._wait_flushed()
+        return None if state is None else kind.current(state.value, state.version)
+
+    async def snapshot_at(
+        self, kind: Document[T], conversation: ConversationId, entry_id: EntryId, *, key: str | None = None
+    ) -> T | None:
+        """The value a rewindable document had at an entry's commit; through forks, at the ancestor that wrote it."""
+        async with self.transaction() as tx:
+            value = await value_at(tx, kind, conversation, entry_id, key=key)
+        return None if value is None else kind.codec.from_json(value)
+
+    @contextlib.asynccontextmanager
+    async def watch_document(
+        self, kind: Document[T], scope_id: int | None = None, *, key: str | None = None
+    ) -> AsyncIterator[DocumentWatch]:
+        """Watch a document: its value now, then a frame for every commit that changes it, without gaps."""
+        watch = await self.watches.attach(kind, self.store.key_of(kind, scope_id, key))
+        try:
+            yield watch
+        finally:
+            watch.stop()
+
+
+async def open_session(
+    storage: Storage, *, transaction_type: type[X] = Transaction, clock: Clock | None = None  # type: ignore[assignment]
+) -> Session[X]:
+    """Open a session over a storage."""
+    return await Session(storage, transaction_type=transaction_type, clock=clock).open()
