@@ -1,0 +1,140 @@
+"""What a phase gets: one invocation of one task."""
+
+from collections.abc import Sequence
+from typing import Any, overload
+
+from perdure.base import jsonvalue
+from perdure.base.errors import InvalidDecision, InvocationEnded, NotFound
+from perdure.base.ids import ConversationId, TaskId
+from perdure.base.jsonvalue import Json
+from perdure.base.typed import codec
+from perdure.session.documents import Document
+from perdure.storage.records import Task
+from perdure.tasks.decisions import Decisions, Next
+from perdure.tasks.definition import TaskDefinition
+from perdure.tasks.outcomes import Outcome
+from perdure.tasks.states import check_memo_name, decode_memos, outcome_of, with_memo
+from perdure.tasks.transaction import TaskTransaction
+from perdure.tasks.wakes import WakeReason
+
+
+class TaskRun(Decisions):
+    """One invocation. After it has ended every call raises `InvocationEnded`.
+
+    `wake` tells why parked code runs again; it stays the same if a crash makes this phase run once more. `host` is
+    what the room above lends to its own tasks.
+    """
+
+    def __init__(self, tasks: Any, record: Task, definition: TaskDefinition, wake: WakeReason | None) -> None:
+        self._tasks = tasks
+        self._record = record
+        self.definition = definition
+        self.task_id: TaskId = record.id
+        self.conversation_id: ConversationId = record.conversation
+        self.wake = wake
+        self.host: Any = tasks.host
+        self.ended = False
+        self.decided = False
+        self._issued: Next[Any] | None = None
+        self.stored: Next[Any] | None = None
+        """The decision that a transaction of this invocation stored."""
+
+    @property
+    def abort_requested(self) -> bool:
+        """Whether the task is being aborted. Its code is cancelled then, or is its abort handler."""
+        known = self._tasks.known(self.task_id)
+        return known is not None and known.abort_requested
+
+    def now(self) -> float:
+        """Seconds since the epoch, by the injected clock."""
+        self.check_running()
+        return float(self._tasks.session.clock.now())
+
+    def transaction(self) -> TaskTransaction:
+        """A block on the line in this task's name; it may decide the task's next step."""
+        self.check_running()
+        tx: TaskTransaction = self._tasks.session.transaction()
+        tx.run = self
+        return tx
+
+    @overload
+    async def memo(self, name: str) -> Json: ...
+    @overload
+    async def memo(self, name: str, value: Any) -> Any: ...
+    async def memo(self, name: str, value: Any = None, *, type: Any = None) -> Any:
+        """A small value stored with the task. With a value: the first writer wins, also across a crash, and the
+        stored value comes back. Without: the stored value, or None. Gone when the task ends."""
+        self.check_running()
+        check_memo_name(name)
+        stored = decode_memos(self.record.memos).get(name)
+        if stored is None and value is not None:
+            json = codec(type, where=f"memo {name}").to_json(value) if type is not None else value
+            if type is None:
+                jsonvalue.check(json)
+            async with self.transaction() as tx:
+                record = await self.own_record(tx)
+                stored = decode_memos(record.memos).get(name)
+                if stored is None:
+                    tx.put_task(with_memo(record, name, json))
+                    stored = json
+        return codec(type, where=f"memo {name}").from_json(stored) if type is not None and stored is not None else stored
+
+    async def outcomes(self, ids: Sequence[TaskId]) -> list[Outcome]:
+        """How ended tasks ended, in the order asked for. Raises if one is still live or never was."""
+        self.check_running()
+        return [await self._outcome(id) for id in ids]
+
+    async def read(self, document: Document[Any], scope_id: int | None = None, *, key: str | None = None) -> Any:
+        """A document's committed value, or None. Not for changing."""
+        self.check_running()
+        return await self._tasks.session.snapshot(document, scope_id, key=key)
+
+    @property
+    def record(self) -> Task:
+        """The task's record as of the newest commit."""
+        known = self._tasks.known(self.task_id)
+        return known if isinstance(known, Task) else self._record
+
+    async def own_record(self, tx: TaskTransaction) -> Task:
+        """The task's record inside a transaction. Raises `InvocationEnded` if the task no longer runs."""
+        record = await tx.task(self.task_id)
+        if record is None or record.status != "running":
+            raise InvocationEnded(f"task {self.task_id} no longer runs")
+        return record
+
+    def issued(self, decision: Next[Any], tx: TaskTransaction) -> None:
+        """A transaction of this invocation made a decision; it counts when the transaction is stored."""
+        self._issued = decision
+
+    def check_returned(self, decision: Any) -> None:
+        """Refuse a return value that contradicts what was stored, or that comes from a rolled-back block."""
+        if self.stored is not None:
+            if decision is not self.stored:
+                raise InvalidDecision("the phase returned something else than the decision its transaction stored")
+        elif not isinstance(decision, Next):
+            raise InvalidDecision(
+                f"the phase returned {type(decision).__name__} instead of a decision",
+                hint="return run.goto(…), run.wait(…), run.sleep(…), run.complete(…) or run.fail(…)",
+            )
+        elif decision is self._issued:
+            raise InvalidDecision("the decision was made in a transaction that was rolled back")
+
+    def check_running(self) -> None:
+        """Raise once the invocation has ended."""
+        if self.ended:
+            raise InvocationEnded("the task's invocation has ended", hint="code that outlives its task can do nothing")
+
+    def _decide(self, decision: Next[Any]) -> None:
+        self.check_running()
+
+    @property
+    def _definition(self) -> TaskDefinition:
+        return self.definition
+
+    async def _outcome(self, id: TaskId) -> Outcome:
+        record = await self._tasks.session.store.task(id)
+        if record is None:
+            raise NotFound(f"no task {id}")
+        if record.status != "terminal":
+            raise InvalidDecision(f"task {id} has not ended", hint="wait for it first")
+        return outcome_of(record)

@@ -1,0 +1,145 @@
+"""A transaction that knows tasks and who owns them."""
+
+from typing import Any
+
+from perdure.base import jsonvalue
+from perdure.base.clock import to_millis
+from perdure.base.errors import InvalidDecision, InvalidDefinition, InvocationEnded, NotFound, OwnershipRefused, Refused
+from perdure.base.ids import ConversationId, EntryId, TaskId
+from perdure.session import forks
+from perdure.session.transaction import Transaction
+from perdure.storage.records import Task
+from perdure.tasks.decisions import Decisions, Next, decide_checkpoint
+from perdure.tasks.definition import task_definition
+from perdure.tasks.phases import BoundPhase
+from perdure.tasks.states import Checkpoint, Pending, new_task
+
+
+class TaskTransaction(Transaction, Decisions):
+    """A transaction that can create tasks and conversations and, inside a running task, decide its next step."""
+
+    run: Any = None
+    """The task run that opened the block; None outside tasks."""
+    decision: Next[Any] | None = None
+    checkpoint_to: Checkpoint | None = None
+
+    def create_task(
+        self,
+        task: Any,
+        *,
+        owner: TaskId | None = None,
+        conversation: ConversationId | None = None,
+        background: bool = False,
+    ) -> TaskId:
+        """Create a task from its input. It is owned by a task (and lives in that task's conversation), or by a
+        conversation; inside a task the running task is the default owner. `background` needs a conversation.
+
+        Refused if the owner has ended, is ending, or is being aborted when the block ends.
+        """
+        definition = task_definition(task)
+        self._session.tasks.check_installed(definition)
+        if owner is None and conversation is None:
+            if self.run is None:
+                raise Refused("a task needs an owner", hint="pass owner=<task id> or conversation=<conversation id>")
+            owner = self.run.task_id
+        if owner is not None and conversation is not None:
+            raise Refused("a task is owned by a task or by a conversation, not by both")
+        if background and conversation is None:
+            raise Refused("background work belongs to a conversation", hint="pass conversation=, without owner=")
+        if owner is not None:
+            parent = self.live_task(owner)
+            if parent is None:
+                raise OwnershipRefused(f"task {owner} has ended or never was; it can own no new work")
+            conversation = parent.conversation
+        assert conversation is not None
+        id = TaskId(self.mint())
+        record = new_task(
+            id,
+            conversation,
+            definition.kind,
+            definition.version,
+            jsonvalue.encode(definition.encode_input(task)),
+            Pending(Checkpoint(definition.first_phase, {})),
+            owner=owner,
+            background=background,
+            started_at=self.now_millis,
+        )
+        self.put_task(record, created=True)
+        return id
+
+    def create_conversation(self, *, owner: TaskId | None) -> ConversationId:
+        """Create an empty conversation. `owner` is the task whose abort reaches it, or None, written out."""
+        self._check_conversation_owner(owner)
+        return self.put_conversation(owner=owner)
+
+    async def fork(self, conversation: ConversationId, entry: EntryId, *, owner: TaskId | None) -> ConversationId:
+        """Create a conversation that sees the other one up to the entry, without copying it."""
+        self._check_conversation_owner(owner)
+        return await forks.fork(self, conversation, entry, owner=owner)
+
+    async def abort_task(self, id: TaskId, *, background: bool = False) -> bool:
+        """Mark a task and the foreground work below it for abort; with `background` also what lies behind the
+        boundary below it. False if it has ended already. Cleanup runs deepest first, once the mark is stored."""
+        self.check_open()
+        if await self.task(id) is None:
+            raise NotFound(f"no task {id}")
+        return await self._session.tasks.mark(self, id, background=background)
+
+    @property
+    def now_millis(self) -> int:
+        """The time of this commit in milliseconds, read once."""
+        if self._now is None:
+            self._now = to_millis(self._session.clock.now())
+        return self._now
+
+    _now: int | None = None
+
+    # decisions: kept here, stored with the commit
+
+    def checkpoint(self, phase: BoundPhase[Any], *args: Any, **kwargs: Any) -> None:
+        """Store a new checkpoint and stay in this invocation: the intent of what the code does next.
+
+        The named phase's own method runs only if a later open, close or hand-over finds the task there.
+        """
+        self._check_running()
+        self.checkpoint_to = decide_checkpoint(self.run.definition, phase, args, kwargs)
+
+    def _decide(self, decision: Next[Any]) -> None:
+        self._check_running()
+        if self.decision is not None:
+            raise InvalidDecision("this transaction has decided already", hint="a task decides once an invocation")
+        self.decision = decision
+        self.run.issued(decision, self)
+
+    @property
+    def _definition(self) -> Any:
+        self._check_running()
+        return self.run.definition
+
+    def _check_running(self) -> None:
+        self.check_open()
+        if self.run is None:
+            raise InvalidDecision("only a task decides", hint="open the block with run.transaction()")
+        if self.run.decided:
+            raise InvalidDecision("the task has decided; nothing follows a decision")
+
+    async def __aenter__(self) -> "TaskTransaction":
+        await super().__aenter__()
+        if self.run is not None and self.run.ended:
+            self.end()
+            self._session.abandon(self)
+            raise InvocationEnded("the task's invocation has ended", hint="code that outlives its task can do nothing")
+        return self
+
+    def _check_conversation_owner(self, owner: TaskId | None) -> None:
+        self.check_open()
+        if owner is not None and self.live_task(owner) is None:
+            raise OwnershipRefused(f"task {owner} has ended or never was; it can own no conversation")
+
+
+def written(tx: TaskTransaction, id: TaskId) -> Task:
+    """The record of a task that this transaction wrote."""
+    record = tx.changes.task(id)
+    if record is None:
+        raise InvalidDefinition(f"task {id} was not written")
+    return record
