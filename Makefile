@@ -20,6 +20,7 @@ help: ## show this list
 	@touch .venv/.core $@
 
 setup: .venv/.dev ## make .venv with everything that developing needs
+	@echo "ready: .venv"
 
 tour: .venv/.core ## see an agent survive kill -9; offline, no key, under 20 s
 	@$(BIN)/perdure tour
