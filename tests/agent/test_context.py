@@ -26,7 +26,6 @@ from tests.agent.transcripts import (
     user,
 )
 
-
 PROMPT_CHANGES: list[Message] = [
     user("go"),
     system("read", A="one", B="two"),
@@ -162,13 +161,47 @@ def test_an_older_head_is_followed_back_by_the_builder_that_holds_it_and_refused
     made = Transcript()
     made.add(user("old"))
     made.add(user("new"), head=0)
-    builder = ContextBuilder(made.entries)
-    assert told(builder.messages()) == ["u:new"]
-    back = ContextEntry(EntryId(3), "test", head=EntryId(1))
+    made.add(user("newer"), head=0)
+    builder = ContextBuilder()
+    for entry in made.entries:
+        builder.append(entry)
+    assert told(builder.messages()) == ["u:newer"]
+    back = ContextEntry(EntryId(4), "test", head=EntryId(1))
     assert not builder.covers(back)
     with pytest.raises(InvalidValue, match="before what is held"):
         builder.append(back)
-    assert told(build_context([*made.entries, back]).messages) == ["u:old", "u:new"]
+    assert told(build_context([*made.entries, back]).messages) == ["u:old", "u:new", "u:newer"]
+    builder.append(ContextEntry(EntryId(4), "test", head=EntryId(2)))
+    assert told(builder.messages()) == ["u:new", "u:newer"]
+
+
+def test_the_context_of_an_earlier_moment_can_be_had_across_one_head() -> None:
+    made = Transcript()
+    made.add(user("old"))
+    made.add(turn("answer"))
+    builder = ContextBuilder(made.entries)
+    before = builder.context()
+    for entry in (
+        ContextEntry(EntryId(3), "test", [user("edited")], edits=EntryId(1)),
+        ContextEntry(EntryId(4), "test", [user("new")], head=EntryId(4)),
+    ):
+        builder.append(entry)
+        builder.context()
+    assert builder.context_up_to(EntryId(2)) == before
+    assert told(builder.context_up_to(EntryId(3)).messages) == ["u:edited", "a:answer"]
+    assert builder.context_up_to(EntryId(9)) is builder.context()
+    builder.append(ContextEntry(EntryId(5), "test", [user("newest")], head=EntryId(5)))
+    assert told(builder.context_up_to(EntryId(4)).messages) == ["u:new"]
+    with pytest.raises(InvalidValue, match="not held"):
+        builder.context_up_to(EntryId(3))
+
+
+@pytest.mark.slow
+@given(random_transcripts, st.integers(1, 40))
+@settings(max_examples=300)
+def test_the_context_up_to_an_entry_is_the_one_that_was_built_there(entries: list[ContextEntry], newest: int) -> None:
+    whole_history = [ContextEntry(entry.id, entry.kind, entry.messages, None, entry.edits) for entry in entries]
+    assert ContextBuilder(whole_history).context_up_to(EntryId(newest)) == build_context(whole_history[:newest])
 
 
 def test_entries_come_in_the_order_of_their_ids() -> None:

@@ -1,6 +1,6 @@
 """From the entries of a conversation's active range to the messages that a model reads."""
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -88,7 +88,7 @@ class ContextBuilder:
     """A context that grows with its conversation.
 
     Appending costs the size of the new entry; one that moves the head, or edits an entry of the range, makes the
-    next `context()` read the range anew. Entries before the head are let go.
+    next `context()` read the range anew. The range of the head before the newest is kept too, older entries are let go.
 
     The rules of edits: the newest entry that edits another stands in its place, without messages it leaves it out;
     an edit may itself be edited. An entry whose head is an older entry tells of what came before that: while it is
@@ -112,18 +112,29 @@ class ContextBuilder:
         """Take the next visible entry. Raises `InvalidValue` if it is not newer, or its head is not covered."""
         if not self.covers(entry):
             raise InvalidValue(f"entry {entry.id} moves the head to {entry.head}, before what is held here")
+        if entry.head is not None:
+            self._let_go(entry.head)
         self._append(entry)
 
     def context(self) -> Context:
         """The context now: the same object until the next append, and never changed by one."""
         if self._context is None or self._paired is None:
-            paired = self._paired = self._paired or self._read_range()
-            self._context = Context(paired.messages[:], tuple(paired.systems), paired.prompt, paired.measured)
+            paired = self._paired = self._paired or _read(self._entries, self._head)
+            self._context = _snapshot(paired)
         return self._context
 
-    def context_up_to(self, id: EntryId) -> Context:
-        """The context as it was when the entry was the newest."""
-        return build_context([entry for entry in self._entries if entry.id <= id])
+    def context_up_to(self, newest: EntryId) -> Context:
+        """The context as it was when `newest` was the newest entry. Costs the size of the range, unless it still is.
+
+        Raises `InvalidValue` if the range of that time has been let go: two heads were set since.
+        """
+        if not self._entries or self._entries[-1].id <= newest:
+            return self.context()
+        entries = self._entries[: bisect_right(self._entries, newest, key=_id)]
+        head = next((entry for entry in reversed(entries) if entry.head is not None), None)
+        if not entries or (head is not None and head.head is not None and head.head < entries[0].id):
+            raise InvalidValue(f"the range that ended with entry {newest} is not held here any more")
+        return _snapshot(_read(entries, head))
 
     def messages(self) -> list[Message]:
         """The messages of `context()`."""
@@ -145,11 +156,25 @@ class ContextBuilder:
                 for message in entry.messages:
                     self._paired.add(message)
 
-    def _read_range(self) -> PairedMessages:
-        head = self._head
-        if head is not None and head.head is not None:
-            del self._entries[: bisect_left(self._entries, head.head, key=lambda entry: entry.id)]
-        return _Range(self._entries, head).read()
+    def _let_go(self, head: EntryId) -> None:
+        """Forget what neither the range of now nor the one that begins at `head` needs."""
+        if self._head is not None and self._head.head is not None:
+            del self._entries[: bisect_left(self._entries, min(self._head.head, head), key=_id)]
+
+
+def _id(entry: ContextEntry) -> EntryId:
+    return entry.id
+
+
+def _snapshot(paired: PairedMessages) -> Context:
+    return Context(paired.messages[:], tuple(paired.systems), paired.prompt, paired.measured)
+
+
+def _read(entries: list[ContextEntry], head: ContextEntry | None) -> PairedMessages:
+    """The messages of the range that begins where `head` says."""
+    if head is not None and head.head is not None:
+        entries = entries[bisect_left(entries, head.head, key=_id) :]
+    return _Range(entries, head).read()
 
 
 def _edited(entry: ContextEntry) -> EntryId | None:
