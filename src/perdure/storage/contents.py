@@ -138,7 +138,7 @@ def _write_submission(changes: Changes, submission: Submission) -> None:
 
 
 def _copy_document(changes: Changes, each: DocumentCopy) -> None:
-    """The target begins with the source's rows as they are: the base and its deltas up to the point, with their seqs."""
+    """The target begins with the source's rows as they are: the base and its deltas up to the point, seqs kept."""
     stored = changes.stored
     history = reach(stored.revisions.get(each.source, ()), each.at)
     if not history:

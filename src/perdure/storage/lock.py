@@ -1,4 +1,4 @@
-"""Who owns a store. Ownership is an advisory lock on a file of its own beside the store, so it ends with its process."""
+"""Who owns a store: an advisory lock on a file of its own beside the store, so that it ends with its process."""
 
 import errno
 import fcntl
@@ -19,7 +19,9 @@ _SET_LOCK: Final = getattr(fcntl, "F_OFD_SETLK", None)
 _FLOCK_STRUCT: Final = "hhqqi4x"
 """`struct flock` on 64-bit Linux: type, whence, start, length, pid."""
 
-REMOTE_WITHOUT_LOCKS: Final = frozenset({"fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "davfs", "fuse.davfs2"})
+REMOTE_WITHOUT_LOCKS: Final = frozenset(
+    {"fuse.sshfs", "fuse.s3fs", "fuse.gcsfuse", "fuse.rclone", "davfs", "fuse.davfs2"}
+)
 """File systems over a network whose locks are not seen by other machines."""
 LOCAL_LOCK_OPTIONS: Final = frozenset({"nolock", "nobrl", "local_lock=all", "local_lock=flock"})
 """Mount options of NFS and SMB by which a lock is not seen by other machines."""
@@ -34,7 +36,7 @@ def lock_path(store: str | os.PathLike[str]) -> Path:
 
 
 def read_owner(store: str | os.PathLike[str]) -> dict[str, Any] | None:
-    """Who owns the store right now (`pid`, `started`, `host`, `control`), or None. Takes no lock and disturbs nobody."""
+    """Who owns the store right now (`pid`, `started`, `host`, `control`), or None. Takes no lock."""
     path = lock_path(store)
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -81,6 +83,9 @@ class OwnerLock:
             raise StorageError(f"{self.store} is not owned by this object")
         self._owner["control"] = control
         self._write()
+
+    def __del__(self) -> None:
+        self._forget()
 
     def release(self) -> None:
         """Give up ownership. May be called twice. The lock file stays: removing it would let two owners in."""

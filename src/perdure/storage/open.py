@@ -1,0 +1,84 @@
+"""From what a person writes to a store."""
+
+import os
+from typing import Any, Final
+from urllib.parse import parse_qsl, unquote
+
+from perdure.base.errors import InvalidValue
+from perdure.storage.memory import MemoryStorage
+from perdure.storage.protocol import Storage
+from perdure.storage.sqlite import SqliteStorage
+from perdure.storage.sqlite.store import Durability
+
+SCHEMES: Final = ("sqlite", "memory")
+
+
+def open_storage(
+    where: str | os.PathLike[str] | Storage,
+    *,
+    durability: Durability | None = None,
+    read_only: bool = False,
+    busy_timeout: float | None = None,
+) -> Storage:
+    """The store at a path or URL, not yet opened. A `Storage` is given back as it is.
+
+    A path, `sqlite:///absolute/path`, `sqlite:path?durability=process`, or `memory:`. In a URL, `durability`,
+    `read_only` (1 or 0) and `busy_timeout` (seconds) may stand behind a question mark; arguments win over them.
+    """
+    if not isinstance(where, str | os.PathLike):
+        return where
+    text = os.fspath(where)
+    scheme, rest = _scheme(text) if isinstance(where, str) else ("", text)
+    if scheme == "memory":
+        if rest.strip("/"):
+            raise InvalidValue(f"a memory store has no place: {text!r}", hint='write "memory:"')
+        return MemoryStorage()
+    if scheme not in ("", "sqlite"):
+        raise InvalidValue(
+            f"unknown kind of store {scheme!r} in {text!r}",
+            hint=f"known: {', '.join(f'{name}:' for name in SCHEMES)} or a path",
+        )
+    path, options = (text, {}) if not scheme else _sqlite_url(rest, text)
+    if not path:
+        raise InvalidValue(f"no path in {text!r}", hint='for instance "sqlite:agent.db"')
+    if durability is not None:
+        options["durability"] = durability
+    if busy_timeout is not None:
+        options["busy_timeout"] = busy_timeout
+    return SqliteStorage(path, read_only=read_only or options.pop("read_only", False), **options)
+
+
+def _scheme(text: str) -> tuple[str, str]:
+    """The scheme of a URL, or none. A single letter is a drive, and what follows a slash is a path."""
+    head, colon, rest = text.partition(":")
+    word = head.replace("+", "").replace("-", "").replace(".", "")
+    if not colon or len(head) < 2 or not word.isalnum() or not head[0].isalpha():
+        return "", text
+    if not rest.startswith("//") and head.lower() not in SCHEMES and os.sep not in rest and os.path.exists(text):
+        return "", text
+    return head.lower(), rest
+
+
+def _sqlite_url(rest: str, text: str) -> tuple[str, dict[str, Any]]:
+    path, _, query = rest.partition("?")
+    if path.startswith("//"):
+        host, slash, path = path[2:].partition("/")
+        if host not in ("", "localhost"):
+            raise InvalidValue(f"a SQLite file on another machine: {text!r}", hint="sqlite:///absolute/path")
+        path = slash + path
+    return unquote(path), {name: _option(name, value, text) for name, value in parse_qsl(query, True)}
+
+
+def _option(name: str, value: str, text: str) -> object:
+    if name == "durability" and value in ("power", "process"):
+        return value
+    if name == "read_only" and value in ("0", "1", "true", "false"):
+        return value in ("1", "true")
+    if name == "busy_timeout":
+        try:
+            return float(value)
+        except ValueError:
+            pass
+    raise InvalidValue(
+        f"option {name}={value} in {text!r}", hint="durability=power|process, read_only=1|0, busy_timeout=seconds"
+    )

@@ -1,0 +1,306 @@
+"""A batch as statements. Runs inside an open SQL transaction; whoever calls commits it or rolls it back."""
+
+from typing import Final
+
+import apsw
+
+from perdure.base.errors import StorageRejected
+from perdure.storage.checks import check_follows
+from perdure.storage.records import Batch, Document, DocumentCopy, Entry, Revision, Submission, Task, TaskWrite
+from perdure.storage.sqlite.rows import (
+    EMPTY_DATA,
+    EMPTY_MESSAGES,
+    FORK_NUMBER,
+    SCOPE_NUMBER,
+    SUBMISSION_KIND_NUMBER,
+    SUBMISSION_STATUS_NUMBER,
+    TASK_STATUS_NUMBER,
+    Names,
+    Row,
+    waits,
+)
+from perdure.storage.sqlite.statements import READS, WRITES
+
+INLINE_BYTES: Final = 1024
+"""Inputs and contents above this lie in a table of their own: an update of the record then doesn't write them again."""
+KNOWN_DOCUMENTS: Final = 4096
+"""Documents of which the writer remembers whether they are rewindable; beyond it, it asks again."""
+
+TERMINAL: Final = TASK_STATUS_NUMBER["terminal"]
+SETTLED: Final = SUBMISSION_STATUS_NUMBER["done"]
+
+INSERT_ENTRY: Final = WRITES["entry"]
+STEP_TASK: Final = WRITES["task_step"]
+MOVE_HEAD: Final = WRITES["head"]
+
+
+class BatchWriter:
+    """Writes batches through one connection and knows where the store stands."""
+
+    def __init__(self, connection: apsw.Connection, seq: int, next_id: int) -> None:
+        self.connection = connection
+        self.seq = seq
+        self.next_id = next_id
+        self._execute = connection.cursor().execute
+        self._changes = connection.changes
+        self._names = Names(connection)
+        self._rewindable: dict[int, bool] = {}
+        """Documents that have a base, and whether they keep their history."""
+
+    def write(self, batch: Batch) -> None:
+        """Everything of the batch but the head, which `move_head` writes once for a whole transaction."""
+        check_follows(batch, self.seq, self.next_id)
+        for conversation in batch.conversations:
+            self._execute(
+                WRITES["conversation"],
+                (conversation.id, conversation.seq, conversation.parent, conversation.fork_entry, conversation.owner),
+            )
+        for entry in batch.entries:
+            self._entry(entry)
+        for write in batch.tasks:
+            self._task(write)
+        for submission in batch.submissions:
+            self._submission(submission)
+        for document in batch.documents:
+            self._document(document)
+        for each in batch.copies:
+            self._copy(each)
+        for revision in batch.revisions:
+            self._revision(revision)
+        for blob in batch.blobs:
+            self._execute(WRITES["blob"], (blob.digest, blob.media_type, blob.content))
+        self.seq = batch.seq
+        self.next_id = batch.next_id
+
+    def move_head(self) -> None:
+        """Write where the store stands now."""
+        self._execute(MOVE_HEAD, (self.seq, self.next_id))
+
+    def take_back(self, seq: int, next_id: int) -> None:
+        """The transaction was rolled back: forget what was learned in it."""
+        self.seq, self.next_id = seq, next_id
+        self._names.forget()
+        self._rewindable.clear()
+
+    def _name(self, text: str) -> int:
+        number = self._names.number(text)
+        if number is None:
+            self._execute(WRITES["name"], (text,))
+            number = self.connection.last_insert_rowid()
+            self._names.remember(text, number)
+        return number
+
+    def _entry(self, entry: Entry) -> None:
+        self._execute(
+            INSERT_ENTRY,
+            (
+                entry.id,
+                entry.conversation,
+                entry.seq,
+                self._name(entry.kind),
+                entry.version,
+                entry.task,
+                entry.head,
+                entry.edits,
+                None if entry.messages == EMPTY_MESSAGES else entry.messages,
+                None if entry.data == EMPTY_DATA else entry.data,
+            ),
+        )
+
+    def _task(self, write: TaskWrite) -> None:
+        task = write.task
+        if write.created:
+            self._create_task(task)
+            return
+        status = TASK_STATUS_NUMBER[task.status]
+        plain = status != TERMINAL and not task.on and task.deadline is None and task.ended_at is None
+        if plain:
+            self._execute(
+                STEP_TASK,
+                (
+                    task.version,
+                    status,
+                    task.abort_requested,
+                    task.unused_value,
+                    task.started_at,
+                    task.state,
+                    task.memos,
+                    task.id,
+                    task.conversation,
+                    self._name(task.kind),
+                    task.background,
+                    task.owner,
+                ),
+            )
+        if not plain or self._changes() != 1:
+            self._rewrite_task(task, status)
+        if write.input_changed:
+            self._execute(WRITES["task_input"], (task.id, self._inline(task.id, task.input, replaces=True)))
+
+    def _create_task(self, task: Task) -> None:
+        status = TASK_STATUS_NUMBER[task.status]
+        self._execute(
+            WRITES["task"],
+            (
+                task.id,
+                task.conversation,
+                self._name(task.kind),
+                task.version,
+                status,
+                status == TERMINAL,
+                task.background,
+                task.abort_requested,
+                task.unused_value,
+                task.owner,
+                task.deadline,
+                task.started_at,
+                task.ended_at,
+                _joined(task),
+                self._inline(task.id, task.input),
+                task.state,
+                task.memos,
+            ),
+        )
+        for target in task.on:
+            self._execute(WRITES["wait"], (target, task.id))
+
+    def _rewrite_task(self, task: Task, status: int) -> None:
+        """An update that touches an index: parking, waking, ending, moving."""
+        row: Row | None = self._execute(READS["task_waits"], (task.id,)).fetchone()
+        if row is None:
+            raise StorageRejected(f"task {task.id} does not exist")
+        before = waits(row[0])
+        self._execute(
+            WRITES["task_whole"],
+            (
+                task.id,
+                task.conversation,
+                self._name(task.kind),
+                task.version,
+                status,
+                status == TERMINAL,
+                task.background,
+                task.abort_requested,
+                task.unused_value,
+                task.owner,
+                task.deadline,
+                task.started_at,
+                task.ended_at,
+                _joined(task),
+                task.state,
+                task.memos,
+            ),
+        )
+        if before != task.on:
+            for target in before:
+                self._execute(WRITES["unwait"], (target, task.id))
+            for target in task.on:
+                self._execute(WRITES["wait"], (target, task.id))
+
+    def _submission(self, submission: Submission) -> None:
+        status = SUBMISSION_STATUS_NUMBER[submission.status]
+        new = submission.id >= self.next_id
+        values = (
+            submission.id,
+            submission.conversation,
+            status,
+            status >= SETTLED,
+            SUBMISSION_KIND_NUMBER[submission.kind],
+            self._name(submission.when_busy),
+            submission.notify_task,
+            submission.entry,
+            submission.answer,
+            submission.request_id,
+            submission.notify_key,
+            submission.reason,
+            submission.detail,
+            submission.digest,
+            self._inline(submission.id, submission.content, replaces=not new),
+        )
+        if not new:
+            self._execute(WRITES["submission_step"], values)
+            if self._changes() == 1:
+                return
+            self._execute(WRITES["submission_whole"], values)
+            if self._changes() == 1:
+                return
+        self._execute(WRITES["submission"], values)
+
+    def _inline(self, id: int, content: bytes, replaces: bool = False) -> bytes | None:
+        """The content if it is small; else None, and it lies in a row of its own."""
+        if len(content) <= INLINE_BYTES:
+            if replaces:
+                self._execute(WRITES["no_body"], (id,))
+            return content
+        self._execute(WRITES["body"], (id, content))
+        return None
+
+    def _document(self, document: Document) -> None:
+        values = (
+            document.id,
+            self._name(document.kind),
+            SCOPE_NUMBER[document.scope],
+            document.scope_id,
+            document.rewindable,
+            FORK_NUMBER[document.fork],
+            document.created,
+            document.retired,
+            document.key,
+        )
+        if document.retired is not None:
+            self._rewindable.pop(document.id, None)
+            self._execute(WRITES["document_whole"], values)
+            if self._changes() == 1:
+                return
+        self._execute(WRITES["document"], values)
+
+    def _copy(self, each: DocumentCopy) -> None:
+        self._document(each.target)
+        self._execute(WRITES["document_copy"], (each.source, each.at, each.target.id))
+        if self._changes() == 0:
+            raise StorageRejected(f"document {each.source} has no value at commit {each.at}")
+
+    def _revision(self, revision: Revision) -> None:
+        rewindable = self._rewindable.get(revision.document)
+        if rewindable is None:
+            rewindable = self._learn(revision)
+        elif revision.base and not rewindable:
+            self._execute(WRITES["forget_revisions"], (revision.document, revision.seq))
+        self._execute(
+            WRITES["revision"], (revision.document, revision.seq, revision.base, revision.version, revision.body)
+        )
+
+    def _learn(self, revision: Revision) -> bool:
+        """The first revision of a document that this writer meets since it was opened."""
+        row: Row | None = self._execute(READS["document_state"], (revision.document,)).fetchone()
+        if row is None:
+            raise StorageRejected(f"document {revision.document} does not exist")
+        rewindable, begun = bool(row[0]), bool(row[1])
+        if not begun and not revision.base:
+            raise StorageRejected(f"document {revision.document} begins with a delta")
+        if begun and revision.base and not rewindable:
+            self._execute(WRITES["forget_revisions"], (revision.document, revision.seq))
+        if len(self._rewindable) >= KNOWN_DOCUMENTS:
+            self._rewindable.clear()
+        self._rewindable[revision.document] = rewindable
+        return rewindable
+
+
+def _joined(task: Task) -> str | None:
+    return ",".join(map(str, task.on)) if task.on else None
+
+
+def weight(batch: Batch) -> int:
+    """About how many bytes a batch writes."""
+    total = 100 * (len(batch.tasks) + len(batch.entries))
+    for entry in batch.entries:
+        total += len(entry.messages) + len(entry.data)
+    for write in batch.tasks:
+        total += len(write.task.state) + len(write.task.input)
+    for submission in batch.submissions:
+        total += len(submission.content)
+    for revision in batch.revisions:
+        total += len(revision.body)
+    for blob in batch.blobs:
+        total += len(blob.content)
+    return total

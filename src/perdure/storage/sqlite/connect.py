@@ -1,0 +1,164 @@
+"""Opening a SQLite file: what it is, whether it is ours, and the connections to it. Never changes what is not ours."""
+
+import os
+from typing import Final
+from urllib.parse import quote
+
+import apsw
+
+from perdure.base.errors import StorageCorrupt, StorageError, StorageReadOnly, TooNew
+from perdure.storage.records import StorageHead
+from perdure.storage.sqlite.errors import translate
+from perdure.storage.sqlite.rows import Row
+from perdure.storage.sqlite.statements import READS, WRITES
+
+APPLICATION_ID: Final = 0x50455244
+"""Marks the file as ours, also for the `file` command: "PERD"."""
+SCHEMA_VERSION: Final = 1
+STATEMENTS_CACHED: Final = 200
+"""Prepared statements kept by a connection: more than there are."""
+WAL_KEPT_BYTES: Final = 8 * 1024 * 1024
+"""The write-ahead log is cut back to this size once it has been written into the file."""
+READ_WAIT_MS: Final = 1000
+"""How long a read waits in the rare moments (recovery, close of another process) when a reader must wait."""
+
+READ_WRITE: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
+READ_ONLY: Final = apsw.SQLITE_OPEN_READONLY
+
+
+def check_place(path: str, *, read_only: bool) -> None:
+    """Clear words for what a database engine only calls "cannot open"."""
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        raise StorageError(f"there is no folder {folder}", hint="create it first")
+    if os.path.isdir(path):
+        raise StorageError(f"{path} is a folder", hint="name a file in it")
+    if read_only and not os.path.exists(path):
+        raise StorageError(f"there is no store at {path}")
+    if not read_only and os.path.exists(path) and not os.access(path, os.W_OK):
+        raise StorageReadOnly(f"{path} may not be written", hint="open it read-only, or change its permissions")
+
+
+def inspect(path: str) -> None:
+    """Look at the file's header before anything may write to it. Reads nothing but the file, takes no locks.
+
+    The file is read by the engine and not with `open`, since closing any other descriptor of it would drop the locks
+    that this process may hold on it.
+    """
+    if not os.path.exists(path) or os.path.getsize(path) == 0:
+        return
+    connection = apsw.Connection(
+        f"file:{quote(os.fsencode(path))}?mode=ro&immutable=1", flags=READ_ONLY | apsw.SQLITE_OPEN_URI
+    )
+    try:
+        check_ours(connection, path)
+    finally:
+        connection.close()
+
+
+def check_ours(connection: apsw.Connection, path: str) -> bool:
+    """Whether the schema is there; False for an empty database. Raises for what is foreign or newer."""
+    application = connection.pragma("application_id")
+    version = connection.pragma("user_version")
+    tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    empty = tables is None or tables[0] == 0
+    if application != APPLICATION_ID and not (application == 0 and version == 0 and empty):
+        raise StorageCorrupt(f"{path} is a SQLite database of another program", hint="choose another file")
+    if application == APPLICATION_ID and isinstance(version, int) and version > SCHEMA_VERSION:
+        raise TooNew(
+            f"{path} was written by a newer version (schema {version}, this one knows {SCHEMA_VERSION})",
+            hint="update perdure",
+        )
+    return not empty
+
+
+def connect_writer(path: str, schema: str) -> tuple[apsw.Connection, StorageHead]:
+    """The connection that writes, on a store that is there now and in a new epoch. The caller owns the store's lock."""
+    connection: apsw.Connection | None = None
+    try:
+        inspect(path)
+        created = not os.path.exists(path)
+        connection = apsw.Connection(path, flags=READ_WRITE, statementcachesize=STATEMENTS_CACHED)
+        connection.set_busy_timeout(READ_WAIT_MS)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # until it is certain that the file is ours
+        ready = check_ours(connection, path)
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
+        connection.pragma("synchronous", "FULL")
+        if not ready:
+            connection.pragma("application_id", APPLICATION_ID)
+            connection.pragma("user_version", SCHEMA_VERSION)
+        if connection.pragma("journal_mode", "WAL") != "wal":
+            raise StorageError(f"{path} cannot have a write-ahead log here", hint="use a local disk")
+        connection.wal_autocheckpoint(0)
+        connection.pragma("journal_size_limit", WAL_KEPT_BYTES)
+        head = _begin_epoch(connection, None if ready else schema)
+        if created:
+            _flush_folder(os.path.dirname(path))
+        return connection, head
+    except BaseException as error:
+        found = translate(error, connection, path)
+        if connection is not None:
+            connection.close(True)
+        raise found from error
+
+
+def connect_reader(path: str, *, read_only: bool) -> apsw.Connection:
+    """A connection that only reads. With `read_only` it makes do with a file and a folder that may not be written."""
+    connection: apsw.Connection | None = None
+    try:
+        connection = apsw.Connection(path, flags=READ_ONLY, statementcachesize=STATEMENTS_CACHED)
+        connection.set_busy_timeout(READ_WAIT_MS)
+        try:
+            ready = check_ours(connection, path)
+        except (apsw.CantOpenError, apsw.ReadOnlyError):
+            if not read_only or os.path.exists(path + "-wal"):
+                raise
+            # No log and no way to make one: nobody writes here, so the file alone is the store.
+            connection.close(True)
+            connection = apsw.Connection(
+                f"file:{quote(os.fsencode(path))}?mode=ro&immutable=1",
+                flags=READ_ONLY | apsw.SQLITE_OPEN_URI,
+                statementcachesize=STATEMENTS_CACHED,
+            )
+            ready = check_ours(connection, path)
+        if not ready:
+            raise StorageCorrupt(f"{path} is empty: no store was ever completed there")
+        return connection
+    except BaseException as error:
+        found = translate(error, connection, path)
+        if connection is not None:
+            connection.close(True)
+        raise found from error
+
+
+def read_head(connection: apsw.Connection) -> StorageHead:
+    """Where the store stands."""
+    row: Row | None = connection.execute(READS["head"]).fetchone()
+    if row is None:
+        raise StorageCorrupt("the store has lost its head")
+    return StorageHead(*row)
+
+
+def _begin_epoch(connection: apsw.Connection, schema: str | None) -> StorageHead:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if schema is not None:
+            connection.execute(schema).fetchall()
+            connection.execute("INSERT INTO meta VALUES (1, ?, 1, 0, 0)", (SCHEMA_VERSION,))
+        connection.execute(WRITES["epoch"])
+        head = read_head(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+    return head
+
+
+def _flush_folder(folder: str) -> None:
+    """A new file is only certain to be there after a power loss once its folder is flushed."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

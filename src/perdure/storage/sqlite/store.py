@@ -1,0 +1,199 @@
+"""The SQLite store: one session in one file."""
+
+import asyncio
+import os
+import threading
+import weakref
+from importlib.resources import files
+from typing import Final, Literal
+
+import apsw
+
+from perdure.base.errors import InvalidValue, StorageError, StorageReadOnly
+from perdure.storage.lock import OwnerLock
+from perdure.storage.records import Batch, StorageHead
+from perdure.storage.sqlite.apply import BatchWriter
+from perdure.storage.sqlite.connect import check_place, connect_reader, connect_writer, read_head
+from perdure.storage.sqlite.reads import SqliteReads
+from perdure.storage.sqlite.worker import Worker
+from perdure.storage.sqlite.writer import Writer
+
+Durability = Literal["power", "process"]
+
+BUSY_SECONDS: Final = 10.0
+"""How long a commit waits for another process that holds the file's write lock."""
+CHECKPOINT_PAGES: Final = 1000
+"""Pages of 4 KiB in the write-ahead log after which it is written into the file, beside the commits."""
+COMMIT_THREAD: Final = "perdure-commit"
+
+_open: "weakref.WeakSet[SqliteStorage]" = weakref.WeakSet()
+_left_behind: list[object] = []
+"""In a forked child: the parent's connections, kept so that the child never closes them."""
+
+
+class SqliteStorage(SqliteReads):
+    """A session in a SQLite file with a write-ahead log.
+
+    `durability="power"`: a commit is flushed to the disk before it returns; progress commits ride along with the next.
+    `"process"`: no commit is flushed: it survives the death of the process, not of the machine.
+    `read_only`: reads beside an owner, takes no lock, never writes; `busy_timeout` in seconds.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        durability: Durability = "power",
+        read_only: bool = False,
+        busy_timeout: float = BUSY_SECONDS,
+    ) -> None:
+        if durability not in ("power", "process"):
+            raise InvalidValue(f"durability {durability!r}", hint='"power" or "process"')
+        self._path = os.path.realpath(path)
+        super().__init__(self._path)
+        self._flush = durability == "power"
+        self._read_only = read_only
+        self._busy_ms = max(1, round(busy_timeout * 1000))
+        self._lock = OwnerLock(self._path)
+        self._connection: apsw.Connection | None = None
+        self._writer: Writer | None = None
+        self._worker = Worker(COMMIT_THREAD)
+        self._checkpoint: threading.Thread | None = None
+
+    @property
+    def location(self) -> str:
+        """The file's path, links resolved."""
+        return self._path
+
+    @property
+    def lock(self) -> OwnerLock:
+        """The ownership of this store, to publish a control address with."""
+        return self._lock
+
+    @property
+    def pipelined(self) -> bool:
+        """True if a commit waits for a flush, so that it pays to go on meanwhile."""
+        return self._flush and not self._read_only
+
+    async def open(self) -> StorageHead:
+        """Take ownership and begin a new epoch; with `read_only`, only look.
+
+        Raises `StorageInUse`, `StorageReadOnly`, `StorageCorrupt`, `TooNew`; each leaves the file as it was.
+        """
+        check_place(self._path, read_only=self._read_only)
+        if self._read_only:
+            if self._reader is not None:
+                raise StorageError(f"{self._path} is already open here")
+            reader = connect_reader(self._path, read_only=True)
+            self._begin_reading(reader)
+            return read_head(reader)
+        self._lock.acquire()
+        try:
+            schema = files("perdure.storage.sqlite").joinpath("schema.sql").read_text("utf-8")
+            connection, head = connect_writer(self._path, schema)
+            self._connection = connection
+            self._begin_reading(connect_reader(self._path, read_only=False))
+            connection.set_wal_hook(self._log_grew)
+        except BaseException:
+            self._stop()
+            raise
+        self._writer = Writer(
+            BatchWriter(connection, head.seq, head.next_id),
+            self._worker,
+            flush=self._flush,
+            busy_ms=self._busy_ms,
+            where=self._path,
+        )
+        _open.add(self)
+        return head
+
+    async def commit(self, batch: Batch) -> int:
+        """Store the batch whole or nothing of it; return its seq. Cancelling the caller does not cancel the commit."""
+        writer = self._ready()
+        if writer.commit_now(batch):
+            return batch.seq
+        return await asyncio.shield(writer.put(batch))
+
+    def enqueue(self, batch: Batch) -> "asyncio.Future[int]":
+        """Take the batch; the future is done in order, once it is as durable as promised."""
+        return self._ready().put(batch)
+
+    async def close(self) -> None:
+        """Wait for commits under way, write the log into the file, give up ownership. May be called twice."""
+        writer = self._writer
+        if writer is not None:
+            await writer.settle()
+        self._writer = None
+        self._stop()
+
+    def _ready(self) -> Writer:
+        if self._writer is None:
+            if self._read_only:
+                raise StorageReadOnly(f"{self._path} was opened read-only")
+            raise StorageError(f"{self._path} is not open")
+        return self._writer
+
+    def _stop(self) -> None:
+        _open.discard(self)
+        self._worker.stop()
+        if self._checkpoint is not None:
+            self._checkpoint.join()
+            self._checkpoint = None
+        self._stop_reading()
+        connection, self._connection = self._connection, None
+        try:
+            if connection is not None:
+                connection.set_wal_hook(None)
+                _finish(connection)
+        finally:
+            self._lock.release()
+
+    def _log_grew(self, connection: apsw.Connection, name: str, pages: int) -> int:
+        """After each commit, in whichever thread made it. One checkpoint at a time runs, on a connection of its own."""
+        if pages >= CHECKPOINT_PAGES and (self._checkpoint is None or not self._checkpoint.is_alive()):
+            self._checkpoint = threading.Thread(
+                target=_checkpoint_file, args=(self._path,), name="perdure-checkpoint", daemon=True
+            )
+            self._checkpoint.start()
+        return apsw.SQLITE_OK
+
+    def _leave_behind(self) -> None:
+        """In a forked child: this store is the parent's."""
+        _left_behind.extend((self._connection, self._reader, self._worker, self._writer))
+        self._connection = self._reader = self._words = self._writer = self._checkpoint = None
+        self._worker = Worker(COMMIT_THREAD)
+
+
+def _checkpoint_file(path: str) -> None:
+    """Write the log into the file, beside the commits. A failure loses nothing: the next one tries again."""
+    try:
+        connection = apsw.Connection(path, flags=apsw.SQLITE_OPEN_READWRITE)
+    except apsw.Error:
+        return
+    try:
+        connection.pragma("synchronous", "NORMAL")
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+    except apsw.Error:
+        return
+    finally:
+        connection.close(True)
+
+
+def _finish(connection: apsw.Connection) -> None:
+    """Write the log into the file and close. A failure loses nothing: the log stays and is read at the next open."""
+    try:
+        connection.set_busy_timeout(0)
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.Error:
+        return
+    finally:
+        connection.close(True)
+
+
+def _leave_all_behind() -> None:
+    for store in list(_open):
+        store._leave_behind()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_leave_all_behind)
