@@ -1,0 +1,130 @@
+"""Speaks to providers through the provider library. Imported only when a model is first used: it takes seconds.
+
+One request is one HTTP request: the retries of the provider's own client are switched off, because a retry belongs to
+the durable task that asked.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from importlib import import_module
+from typing import Any, Final
+
+from pydantic_ai.direct import model_request_stream
+from pydantic_ai.models import Model, StreamedResponse
+from pydantic_ai.providers import Provider as WireProvider
+from pydantic_ai.settings import ModelSettings
+
+from perdure.models.catalog import Endpoint
+from perdure.models.convert import to_parameters, to_wire
+from perdure.models.errors import BadRequest
+from perdure.models.faults import to_model_error
+from perdure.models.protocol import Event, ModelRequest
+from perdure.models.received import Received
+
+CLOSE_SECONDS: Final = 2.0
+"""How long an ended stream may take to close its connection before it is left to the garbage collector."""
+
+NO_KEY: Final = "none"
+"""Sent where a server needs no key but the client library insists on one."""
+
+
+class Connections:
+    """Clients of one event loop, one for each endpoint, opened at first use. A client does not outlive its loop."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self._models: dict[Endpoint, Model] = {}
+        self._providers: list[WireProvider[Any]] = []
+
+    async def _model(self, endpoint: Endpoint) -> Model:
+        if endpoint not in self._models:
+            provider = _open_provider(endpoint)
+            await provider.__aenter__()
+            self._providers.append(provider)
+            self._models[endpoint] = _load(endpoint.provider.model_class)(
+                endpoint.model, provider=provider, profile={"openai_chat_streaming_requires_finish_reason": True}
+            )
+        return self._models[endpoint]
+
+    async def stream(self, endpoint: Endpoint, name: str, request: ModelRequest) -> AsyncGenerator[Event]:
+        """Ask once. Our events, or one of our errors; see `Model.stream`."""
+        received = Received(name)
+        started = False
+        try:
+            model = await self._model(endpoint)
+            messages = await to_wire(request, model.system)
+            async with model_request_stream(
+                model,
+                messages,
+                model_settings=to_settings(request, endpoint),
+                model_request_parameters=to_parameters(request),
+                instrument=False,
+            ) as response:
+                started = True
+                try:
+                    async for event in response:
+                        for delta in received.deltas(event):
+                            yield delta
+                finally:
+                    await _hang_up(response)
+            for delta in received.finish(response.get()):
+                yield delta
+        except Exception as error:
+            keys = " or ".join(endpoint.provider.keys)
+            mapped = to_model_error(error, name, started=started, keys=keys)
+            if mapped is error:
+                raise
+            raise mapped from error
+
+    async def close(self) -> None:
+        """Close every connection. Requests that still run fail."""
+        providers, self._providers = self._providers, []
+        self._models.clear()
+        for provider in providers:
+            with suppress(Exception):
+                await provider.__aexit__(None, None, None)
+
+
+def _open_provider(endpoint: Endpoint) -> WireProvider[Any]:
+    if endpoint.provider.name == "bedrock":
+        return _open_bedrock(endpoint)
+    known = {"api_key": endpoint.key or NO_KEY, "base_url": endpoint.base_url}
+    if endpoint.provider.name == "openrouter":
+        known.pop("base_url")
+    provider: WireProvider[Any] = _load(endpoint.provider.provider_class)(**known)
+    return provider
+
+
+def _open_bedrock(endpoint: Endpoint) -> WireProvider[Any]:
+    """Bedrock's own client finds keys and region by itself, and is the one whose retries no setting switches off."""
+    config = import_module("botocore.config").Config(retries={"total_max_attempts": 1, "mode": "standard"})
+    try:
+        client = import_module("boto3").client("bedrock-runtime", endpoint_url=endpoint.base_url, config=config)
+    except Exception as error:
+        raise BadRequest(f"bedrock: {error}", hint="set AWS_DEFAULT_REGION and the AWS credentials") from error
+    provider: WireProvider[Any] = _load(endpoint.provider.provider_class)(bedrock_client=client)
+    return provider
+
+
+def _load(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(module), name)
+
+
+async def _hang_up(response: StreamedResponse) -> None:
+    """End the HTTP request now, not when the garbage collector comes by. An already finished one is left alone."""
+    with suppress(Exception):
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await response.cancel()
+
+
+def to_settings(request: ModelRequest, endpoint: Endpoint) -> ModelSettings:
+    """The request's options as the library's settings. Unknown ones go through: they are the provider's own."""
+    settings: dict[str, Any] = {"cache": True, **request.options, "max_retries": 0}
+    if request.thinking is not None:
+        settings["thinking"] = False if request.thinking == "off" else request.thinking
+    if request.session_id and endpoint.provider.name == "openai" and endpoint.base_url is None:
+        settings.setdefault("openai_prompt_cache_key", request.session_id)
+    checked: ModelSettings = settings  # type: ignore[assignment]
+    return checked
