@@ -1,13 +1,13 @@
 """What a running tool shows: a bounded buffer of its output, and the pace at which it is stored."""
 
 import asyncio
-import codecs
-import io
+import re
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from perdure.base.clock import Clock
-from perdure.base.text import printable
+from perdure.base.delta import Operation
+from perdure.base.text import cut_head, cut_tail, printable, stream_decoder, well_formed
 
 Mode = Literal["head", "tail"]
 
@@ -20,26 +20,29 @@ MAX_LINES: Final = 2_000
 SLACK_BYTES: Final = 64 * 1024
 """What may gather beyond the limit before it is cut, so that a cut is paid by what came since the last one."""
 
-ESCAPE_CHARACTERS: Final = 256
+UNFINISHED_CHARACTERS: Final = 4_096
 """A terminal's escape sequence that is longer than this is not waited for."""
+
+_UNFINISHED = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\x9c]*|[ -/]*)|[\ud800-\udbff])\Z")
+"""The beginning of an escape sequence, or of a character, whose rest may come with the next chunk."""
 
 
 class OutputBuffer:
     """The beginning or the end of a stream of text, in whole lines.
 
-    Appending costs the size of the chunk, whatever came before; memory stays within the limit plus the slack. Line
-    ends become `\\n`, other control characters and terminal escapes are removed, broken UTF-8 becomes U+FFFD, also
-    where a chunk cuts through any of them. A single line beyond the limit is cut at a character. How the stream was
-    cut into chunks makes no difference to the text.
+    Appending costs the size of the chunk, whatever came before; memory stays within the limit plus the slack. Control
+    characters and terminal escapes are removed, a line that a carriage return begins anew is replaced, broken UTF-8
+    becomes U+FFFD; also where a chunk cuts through any of them. A single line beyond the limit is cut at a character.
     """
 
     def __init__(self, *, mode: Mode = "tail", max_bytes: int = MAX_BYTES, max_lines: int = MAX_LINES) -> None:
         self._mode = mode
         self._max_bytes = max_bytes
         self._max_lines = max_lines
-        self._decode = codecs.getincrementaldecoder("utf-8")("replace")
-        self._newlines = io.IncrementalNewlineDecoder(None, translate=True)
-        self._escape = ""
+        self._decoder = stream_decoder()
+        self._unfinished = ""
+        self._returned = False
+        """A carriage return came last: the line ends or begins anew."""
         self._data = bytearray()
         self._full = False
         """The head is complete: everything else is dropped."""
@@ -54,13 +57,13 @@ class OutputBuffer:
         """Add what the tool wrote. A character cut by the end of a chunk of bytes waits for the next."""
         for begin in range(0, len(chunk), SLACK_BYTES):
             piece = chunk[begin : begin + SLACK_BYTES]
-            self._add(piece if isinstance(piece, str) else self._decode.decode(piece))
+            self._add(piece if isinstance(piece, str) else self._decoder.decode(piece))
 
     def end(self) -> None:
         """The stream is over: what waits for a rest that never came is added as it is."""
-        self._add(self._decode.decode(b"", final=True))
-        self._store(printable(self._newlines.decode("", final=True)))
-        self._escape = ""
+        self._add(self._decoder.decode(b"", final=True))
+        rest, self._unfinished = self._unfinished, ""
+        self._add_lines(printable(rest))
 
     def text(self) -> str:
         """What is kept."""
@@ -80,22 +83,42 @@ class OutputBuffer:
         where = "before" if self._mode == "tail" else "after"
         return f"[{size:,} bytes in {lines:,} lines {where} this were left out]"
 
-    def take_operations(self, path: str) -> list[dict[str, Any]]:
+    def take_operations(self, path: str) -> list[Operation]:
         """The change of the text at `path` since the last call, for a document; the text there was empty at first."""
         self._cut()
-        new = self._data[self._taken :].decode("utf-8")
-        rewritten, self._rewritten, self._taken = self._rewritten, False, len(self._data)
-        if rewritten:
-            return [{"op": "replace", "path": path, "value": self._data.decode("utf-8")}]
-        return [{"op": "append", "path": path, "value": new}] if new else []
+        op, begin = ("replace", 0) if self._rewritten else ("append", self._taken)
+        new = self._data[begin:].decode("utf-8")
+        changed = self._rewritten or new != ""
+        self._rewritten, self._taken = False, len(self._data)
+        return [{"op": op, "path": path, "value": new}] if changed else []
 
     def _add(self, text: str) -> None:
-        text = self._escape + self._newlines.decode(text)
-        self._escape = ""
-        last = text.rfind("\x1b", -ESCAPE_CHARACTERS)
-        if last >= 0 and _is_unfinished(text[last:]):
-            text, self._escape = text[:last], text[last:]
-        self._store(printable(text))
+        text = self._unfinished + text
+        found = _UNFINISHED.search(text, max(0, len(text) - UNFINISHED_CHARACTERS))
+        text, self._unfinished = (text[: found.start()], text[found.start() :]) if found else (text, "")
+        # escapes may stand between a carriage return and what it means, so they go first
+        self._add_lines("\r".join(map(printable, text.split("\r"))) if "\r" in text else printable(text))
+
+    def _add_lines(self, text: str) -> None:
+        if self._returned:
+            text = "\r" + text
+        kept = text.rstrip("\r")
+        self._returned = len(kept) < len(text)
+        if "\r" in kept:
+            if "\r" in kept.partition("\n")[0].rstrip("\r"):
+                self._erase_line()
+            kept = printable(kept)
+        if kept:
+            self._store(well_formed(kept))
+
+    def _erase_line(self) -> None:
+        begin = self._data.rfind(b"\n") + 1
+        if self._full or begin == len(self._data):
+            return
+        del self._data[begin:]
+        self._broken_line = self._broken_line and begin > 0
+        self._rewritten = self._rewritten or self._taken > begin
+        self._taken = min(self._taken, begin)
 
     def _store(self, text: str) -> None:
         data = text.encode("utf-8")
@@ -122,8 +145,9 @@ class OutputBuffer:
     def _head(self) -> tuple[int, int]:
         data, end = self._data, len(self._data)
         if end > self._max_bytes:
-            end = data.rfind(b"\n", 0, self._max_bytes) + 1 or _character_before(data, self._max_bytes)
-        if data.count(b"\n", 0, end) >= self._max_lines:
+            end = data.rfind(b"\n", 0, self._max_bytes) + 1
+            end = end or len(cut_head(data.decode(), self._max_bytes).encode())
+        if data.count(b"\n", 0, end) >= self._max_lines:  # the next one, begun or not, is one too many
             end = _after_lines(data, 0, self._max_lines)
         self._full = self._full or end < len(data)
         return 0, end
@@ -134,9 +158,8 @@ class OutputBuffer:
         if size > self._max_bytes:
             begin = data.find(b"\n", size - self._max_bytes - 1) + 1
             if begin in (0, size):  # the last line alone is too long
-                begin = _character_after(data, size - self._max_bytes)
                 self._broken_line = True
-                return begin, size
+                return size - len(cut_tail(data.decode(), self._max_bytes).encode()), size
         elif self._broken_line and 0 < data.find(b"\n") + 1 < size:
             begin = data.find(b"\n") + 1
         self._broken_line = self._broken_line and begin == 0
@@ -147,15 +170,6 @@ class OutputBuffer:
         return begin, size
 
 
-def _is_unfinished(escape: str) -> bool:
-    """Whether the text from an escape character on may be a sequence whose end has not come."""
-    if len(escape) == 1:
-        return True
-    if escape[1] == "[":
-        return not any("@" <= character <= "~" for character in escape[2:])
-    return escape[1] in "]P_^X" and "\x07" not in escape
-
-
 def _after_lines(data: bytearray, begin: int, count: int) -> int:
     """The offset behind the next `count` line ends."""
     for _ in range(count):
@@ -163,23 +177,11 @@ def _after_lines(data: bytearray, begin: int, count: int) -> int:
     return begin
 
 
-def _character_before(data: bytearray, offset: int) -> int:
-    while 0 < offset < len(data) and data[offset] & 0xC0 == 0x80:
-        offset -= 1
-    return offset
-
-
-def _character_after(data: bytearray, offset: int) -> int:
-    while offset < len(data) and data[offset] & 0xC0 == 0x80:
-        offset += 1
-    return offset
-
-
 class Throttle:
     """Calls `commit` at a bearable pace while there is something new.
 
-    The first commit comes `SHORTEST` seconds after the first `touch`, so that what ends sooner costs none. After each
-    one the pause grows with the time it took and with the bytes it wrote (`commit` returns them), up to `LONGEST`.
+    The first commit comes `SHORTEST` seconds after the first `touch`, so that what ends sooner costs none. The pause
+    after each one grows with the time it took and with the bytes it wrote (`commit` returns them), up to `LONGEST`.
     Commits never overlap. An error of one stops the throttle and comes out of `flush` or `close`.
     """
 
@@ -194,11 +196,13 @@ class Throttle:
         self._clock = clock
         self._commit = commit
         self._pause = self.SHORTEST
+        self._ended: float | None = None
+        """When the newest commit ended, on the monotonic clock."""
         self._dirty = False
         self._closed = False
         self._cancel_alarm: Callable[[], None] | None = None
         self._running: asyncio.Task[None] | None = None
-        self._error: BaseException | None = None
+        self._error: Exception | None = None
 
     @property
     def pause(self) -> float:
@@ -209,7 +213,8 @@ class Throttle:
         """There is something new to commit. Costs nothing while a commit is due already."""
         self._dirty = True
         if self._cancel_alarm is None and self._running is None and not self._closed and self._error is None:
-            self._cancel_alarm = self._clock.call_at(self._clock.now() + self._pause, self._begin)
+            passed = 0.0 if self._ended is None else self._clock.monotonic() - self._ended
+            self._cancel_alarm = self._clock.call_at(self._clock.now() + max(0.0, self._pause - passed), self._begin)
 
     async def flush(self) -> None:
         """Commit now what is new, after a commit that runs. Raises what a commit raised."""
@@ -238,16 +243,18 @@ class Throttle:
         started = self._clock.monotonic()
         try:
             written = await self._commit()
-        except BaseException as error:
+        except Exception as error:
             self._error = error
-            if isinstance(error, asyncio.CancelledError):
-                raise
+        except BaseException:
+            self._dirty = True
+            raise
         else:
             took = self._clock.monotonic() - started
             wanted = max(took / self.SHARE, written / self.BYTES_PER_SECOND)
             self._pause = min(max(wanted, self.SHORTEST), self.LONGEST)
         finally:
             self._running = None
+            self._ended = self._clock.monotonic()
         if self._dirty:
             self.touch()
 

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from perdure.base import delta, jsonvalue
 from perdure.base.delta import Operation
-from perdure.base.drafts import Draft
+from perdure.base.drafts import Draft, plain
 from perdure.base.errors import InvalidValue, NotFound, Refused
 from perdure.base.ids import ConversationId, TaskId
 from perdure.base.jsonvalue import Json
@@ -116,7 +116,7 @@ class DocumentWrites:
         where = self._store.key_of(kind, scope_id, key)
         pending = self._pending.get(where)
         if pending is not None:
-            return delta.plain(pending.draft.root) if pending.draft is not None else pending.value
+            return plain(pending.draft.root) if pending.draft is not None else pending.value
         copied = self._copied(where)
         if copied is not None:
             value, version = await self._store.stored_value(copied.source, copied.at)

@@ -43,6 +43,9 @@ class Session(Generic[X]):
         self.listeners: list[Listener] = []
         self.line = Line()
         self.watches = Watches(self)
+        self.tasks: Any = None
+        """What schedules the session's tasks; the room above sets it."""
+        self.flushed = 0
         self._transaction_type = transaction_type
         self._pipeline = storage if isinstance(storage, PipelinedStorage) and storage.pipelined else None
         self._eager = bool(getattr(storage, "eager", False))

@@ -182,6 +182,14 @@ class Transaction(DocumentWrites):
         merged = [*reversed(own), *stored] if newest_first else [*stored, *own]
         return merged[:limit]
 
+    async def stored_head(self, conversation: ConversationId) -> EntryId | None:
+        """The newest stored head that the conversation sees, or None."""
+        self.check_open()
+        if conversation in self.changes.conversations:
+            return None
+        found = await (await self._store.settled()).latest_head(conversation)
+        return None if found is None else found.head
+
     # tasks and submissions: records; the rooms above give them meaning
 
     async def task(self, id: TaskId) -> Task | None:

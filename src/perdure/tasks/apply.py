@@ -6,7 +6,7 @@ from perdure.tasks.consequences import check_wait
 from perdure.tasks.decisions import Abort, Complete, Fail, Goto, SleepFor, WaitFor
 from perdure.tasks.outcomes import Aborted, Completed, Failed, Faulted
 from perdure.tasks.ownership import Tree
-from perdure.tasks.states import Sleeping, Waiting, apply_state, checkpointed, gone_to, hold, state_of
+from perdure.tasks.states import Sleeping, Waiting, apply_state, checkpointed, gone_to, hold
 from perdure.tasks.transaction import TaskTransaction
 
 
@@ -45,5 +45,3 @@ def fault(error: Exception) -> Faulted:
     code = error.code if isinstance(error, Error) else type(error).__name__
     return Faulted({"message": str(error) or type(error).__name__, "code": code})
 
-
-__all__ = ["apply_decision", "fault", "state_of"]

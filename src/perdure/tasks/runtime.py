@@ -13,7 +13,7 @@ from perdure.storage.records import Task
 from perdure.tasks.decisions import Decisions, Next
 from perdure.tasks.definition import TaskDefinition
 from perdure.tasks.outcomes import Outcome
-from perdure.tasks.states import check_memo_name, decode_memos, outcome_of, with_memo
+from perdure.tasks.states import check_memo_name, decode_memos, outcome_of, state_of, with_memo
 from perdure.tasks.transaction import TaskTransaction
 from perdure.tasks.wakes import WakeReason
 
@@ -35,6 +35,10 @@ class TaskRun(Decisions):
         self.host: Any = tasks.host
         self.ended = False
         self.decided = False
+        """A transaction of this invocation stored a decision: nothing follows it."""
+        self.runs_on = False
+        """The stored decision leads to another phase at once."""
+        self.in_abort = False
         self._issued: Next[Any] | None = None
         self.stored: Next[Any] | None = None
         """The decision that a transaction of this invocation stored."""
@@ -50,10 +54,10 @@ class TaskRun(Decisions):
         self.check_running()
         return float(self._tasks.session.clock.now())
 
-    def transaction(self) -> TaskTransaction:
+    def transaction(self, *, progress: bool = False) -> TaskTransaction:
         """A block on the line in this task's name; it may decide the task's next step."""
         self.check_running()
-        tx: TaskTransaction = self._tasks.session.transaction()
+        tx: TaskTransaction = self._tasks.session.transaction(progress=progress)
         tx.run = self
         return tx
 
@@ -105,6 +109,15 @@ class TaskRun(Decisions):
     def issued(self, decision: Next[Any], tx: TaskTransaction) -> None:
         """A transaction of this invocation made a decision; it counts when the transaction is stored."""
         self._issued = decision
+
+    def decision_stored(self, decision: Next[Any], *, runs_on: bool) -> None:
+        """The commit with a decision is stored (called by its transaction)."""
+        self.stored, self.decided, self.runs_on = decision, True, runs_on
+
+    def stored_arguments(self) -> dict[str, Any]:
+        """The arguments of the checkpoint the task stands at, as stored."""
+        arguments: dict[str, Any] = state_of(self.record).checkpoint.arguments
+        return arguments
 
     def check_returned(self, decision: Any) -> None:
         """Refuse a return value that contradicts what was stored, or that comes from a rolled-back block."""

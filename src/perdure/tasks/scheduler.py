@@ -2,11 +2,10 @@
 
 import asyncio
 import contextlib
-import traceback
 from collections.abc import Callable
 from typing import Any, Final
 
-from perdure.base.errors import Error, InvalidDecision, InvocationEnded, SessionClosed, SessionPoisoned, StorageError
+from perdure.base.errors import InvalidDecision, InvocationEnded, SessionClosed, SessionPoisoned, StorageError
 from perdure.base.ids import TaskId
 from perdure.session.publication import Publication
 from perdure.storage.records import Task
@@ -14,11 +13,10 @@ from perdure.tasks.apply import apply_decision, fault
 from perdure.tasks.decisions import Next
 from perdure.tasks.definition import TaskDefinition
 from perdure.tasks.migration import fit
-from perdure.tasks.outcomes import Aborted
 from perdure.tasks.ownership import Tree
 from perdure.tasks.runtime import TaskRun
 from perdure.tasks.states import hold, reserved, state_of
-from perdure.tasks.transaction import TaskTransaction, written
+from perdure.tasks.transaction import TaskTransaction
 
 Reporter = Callable[[str, BaseException], None]
 
@@ -167,7 +165,7 @@ class Scheduler:
         except Exception as error:
             return await self._fault(run, error)
         if run.stored is not None:
-            return self._runs_on(run)
+            return run.runs_on
         return await self._store(run, decision)
 
     async def _call_phase(self, run: TaskRun, instance: Any, record: Task) -> Any:
@@ -176,6 +174,7 @@ class Scheduler:
         return await method(run, **arguments)
 
     async def _call_abort(self, run: TaskRun, instance: Any) -> Any:
+        run.in_abort = True
         if not run.definition.has_abort:
             return run.aborted()
         return await instance.abort(run)
@@ -184,17 +183,17 @@ class Scheduler:
         try:
             async with run.transaction() as tx:
                 tx.decision = decision
-            return self._runs_on(run)
         except InvalidDecision as error:
             return await self._fault(run, error)
         except InvocationEnded:
             return run.abort_requested
+        return run.runs_on
 
     async def _fault(self, run: TaskRun, error: Exception) -> bool:
         """The code raised: the task ends faulted, unless its decision was stored before."""
         if run.stored is not None:
             self._tasks.report(f"task {run.task_id} raised after its decision was stored", error)
-            return self._runs_on(run)
+            return run.runs_on
         self._tasks.report(f"task {run.task_id} ({run.definition.kind})", error)
         with contextlib.suppress(InvocationEnded):
             async with self._tasks.session.transaction() as tx:
@@ -203,15 +202,12 @@ class Scheduler:
                     tx.put_task(hold(record, fault(error)))
         return False
 
-    def _runs_on(self, run: TaskRun) -> bool:
-        return run.runs_on
-
     # the commit rule for a run's own transaction
 
     async def apply(self, tx: TaskTransaction, tree: Tree) -> None:
         """Put a run's checkpoint and decision into its transaction."""
         run = tx.run
-        if run is None:
+        if run is None or tx.progress:
             return
         record = await tx.task(run.task_id)
         aborting = record is not None and record.abort_requested
@@ -246,12 +242,3 @@ def _uncancel() -> None:
     while task is not None and task.cancelling():
         task.uncancel()
 
-
-def describe(error: BaseException) -> str:
-    """An error as one line for people, with the innermost place it came from."""
-    frames = traceback.extract_tb(error.__traceback__)
-    place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{place}"
-
-
-__all__ = ["Error", "Invocation", "Scheduler", "describe", "written"]

@@ -14,6 +14,7 @@ from perdure.tasks.consequences import DOCUMENTS_MEMO, Consequences
 from perdure.tasks.definition import TaskCatalog, TaskDefinition
 from perdure.tasks.index import Index
 from perdure.tasks.outcomes import Orphaned, Outcome
+from perdure.tasks.ownership import Tree
 from perdure.tasks.scheduler import Reporter, Scheduler
 from perdure.tasks.states import closed, decode_memos, hold, outcome_of, reopened
 from perdure.tasks.transaction import TaskTransaction
@@ -106,7 +107,7 @@ class Tasks:
     # commit rules
 
     async def _consequences(self, tx: TaskTransaction) -> None:
-        if not tx.changes.tasks and not tx.changes.conversations and tx.run is None:
+        if tx.progress or (not tx.changes.tasks and not tx.changes.conversations and tx.run is None):
             return
         consequences = Consequences(tx, self.index)
         tx.consequences = consequences
@@ -123,8 +124,6 @@ class Tasks:
         if not tx.changes.tasks:
             return
         consequences = tx.consequences or Consequences(tx, self.index)
-        if tx.touched_late:
-            await consequences.settle()
         await consequences.reserve(self.scheduler)
 
     # scheduling
@@ -137,11 +136,7 @@ class Tasks:
                 for id in waiting[start : start + BATCH]:
                     record = await tx.task(id)
                     if record is not None and record.status == "pending":
-                        await self._orphan_or_keep(tx, record)
-
-    async def _orphan_or_keep(self, tx: TaskTransaction, record: Task) -> None:
-        consequences = tx.consequences = tx.consequences or Consequences(tx, self.index)
-        await self.scheduler.reserve(tx, record, consequences.tree)
+                        await self.scheduler.reserve(tx, record, Tree(tx, self.index))
 
     async def orphan_missing(self) -> list[TaskId]:
         """End abort-marked tasks whose code is not installed; nobody can clean up after them any more."""
@@ -235,12 +230,12 @@ class Tasks:
         """Mark a task and what is below it for abort, in this transaction. False if it has ended."""
         if tx.live_task(id) is None:
             return False
-        await Consequences(tx, self.index).tree.mark(id, background=background)
+        await Tree(tx, self.index).mark(id, background=background)
         return True
 
     async def mark_conversation(self, tx: TaskTransaction, id: ConversationId, *, background: bool) -> None:
         """Mark the conversation's own foreground work for abort, with `background` all of its work."""
-        tree = Consequences(tx, self.index).tree
+        tree = Tree(tx, self.index)
         for task in list(tree.of_conversation(id, background=background)):
             await tree.mark(task.id, background=background)
 

@@ -1,14 +1,14 @@
 """A transaction that knows tasks and who owns them."""
 
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 from perdure.base import jsonvalue
 from perdure.base.clock import to_millis
-from perdure.base.errors import InvalidDecision, InvalidDefinition, InvocationEnded, NotFound, OwnershipRefused, Refused
+from perdure.base.errors import InvalidDecision, InvocationEnded, NotFound, OwnershipRefused, Refused
 from perdure.base.ids import ConversationId, EntryId, TaskId
 from perdure.session import forks
 from perdure.session.transaction import Transaction
-from perdure.storage.records import Task
 from perdure.tasks.decisions import Decisions, Next, decide_checkpoint
 from perdure.tasks.definition import task_definition
 from perdure.tasks.phases import BoundPhase
@@ -22,6 +22,8 @@ class TaskTransaction(Transaction, Decisions):
     """The task run that opened the block; None outside tasks."""
     decision: Next[Any] | None = None
     checkpoint_to: Checkpoint | None = None
+    consequences: Any = None
+    """What follows from this transaction, once its block has ended."""
 
     def create_task(
         self,
@@ -123,7 +125,7 @@ class TaskTransaction(Transaction, Decisions):
         if self.run.decided:
             raise InvalidDecision("the task has decided; nothing follows a decision")
 
-    async def __aenter__(self) -> "TaskTransaction":
+    async def __aenter__(self) -> Self:
         await super().__aenter__()
         if self.run is not None and self.run.ended:
             self.end()
@@ -131,15 +133,16 @@ class TaskTransaction(Transaction, Decisions):
             raise InvocationEnded("the task's invocation has ended", hint="code that outlives its task can do nothing")
         return self
 
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await super().__aexit__(kind, error, trace)
+        if error is None and self.run is not None and self.decision is not None:
+            record = self.changes.task(self.run.task_id)
+            self.run.decision_stored(self.decision, runs_on=record is not None and record.status == "running")
+
     def _check_conversation_owner(self, owner: TaskId | None) -> None:
         self.check_open()
         if owner is not None and self.live_task(owner) is None:
             raise OwnershipRefused(f"task {owner} has ended or never was; it can own no conversation")
 
-
-def written(tx: TaskTransaction, id: TaskId) -> Task:
-    """The record of a task that this transaction wrote."""
-    record = tx.changes.task(id)
-    if record is None:
-        raise InvalidDefinition(f"task {id} was not written")
-    return record

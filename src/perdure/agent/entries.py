@@ -1,0 +1,109 @@
+"""The built-in kinds of entries. Their messages are all they hold, so they are stored once."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import msgspec
+
+from perdure.base.errors import InvalidValue
+from perdure.base.ids import ConversationId, EntryId, TaskId
+from perdure.models.messages import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolResultMessage,
+    UserMessage,
+    decode_messages,
+    encode_messages,
+)
+from perdure.session.transaction import Transaction
+from perdure.storage.records import Entry
+
+
+class _MessageKind:
+    """Reads a built-in entry back from its one message (see `perdure.session.entries.EntryKind`)."""
+
+    def __init__(self, kind: str, cls: Any) -> None:
+        self.kind = kind
+        self.version = 1
+        self._class = cls
+
+    def read(self, entry: Entry) -> Any:
+        """The typed entry."""
+        if entry.kind != self.kind:
+            raise InvalidValue(f"entry {entry.id} is a {entry.kind}, not a {self.kind}")
+        messages = decode_messages(entry.messages)
+        return self._class(messages[0] if messages else None)
+
+
+@dataclass(frozen=True)
+class UserEntry:
+    """What a person or program said."""
+
+    message: UserMessage
+    KIND: ClassVar[str] = "perdure.user"
+
+
+@dataclass(frozen=True)
+class AssistantEntry:
+    """One response of a model; cut-off and failed ones are kept too (`message.stop`)."""
+
+    message: AssistantMessage
+    KIND: ClassVar[str] = "perdure.assistant"
+
+
+@dataclass(frozen=True)
+class ToolResultEntry:
+    """The result of one tool call."""
+
+    message: ToolResultMessage
+    KIND: ClassVar[str] = "perdure.tool_result"
+
+
+@dataclass(frozen=True)
+class SystemEntry:
+    """A change of the system prompt or of the offered tools."""
+
+    message: SystemMessage
+    KIND: ClassVar[str] = "perdure.system"
+
+
+@dataclass(frozen=True)
+class SummaryEntry:
+    """A summary that stands for the older messages; it carries the head."""
+
+    message: UserMessage
+    KIND: ClassVar[str] = "perdure.summary"
+
+
+@dataclass(frozen=True)
+class ResetEntry:
+    """A new beginning, with the note it begins from, if any."""
+
+    message: UserMessage | None
+    KIND: ClassVar[str] = "perdure.reset"
+
+
+for _class in (UserEntry, AssistantEntry, ToolResultEntry, SystemEntry, SummaryEntry, ResetEntry):
+    setattr(_class, "__perdure_entry__", _MessageKind(_class.KIND, _class))
+
+
+def put(
+    tx: Transaction,
+    conversation: ConversationId,
+    kind: type[Any],
+    message: Message,
+    *,
+    task: TaskId | None = None,
+    head: EntryId | bool | None = None,
+    data: Any = None,
+) -> EntryId:
+    """Append a built-in entry."""
+    return tx.put_entry(
+        conversation,
+        kind.KIND,
+        messages=encode_messages([message]),
+        data=b"null" if data is None else msgspec.json.encode(data),
+        task=task,
+        head=head,
+    )

@@ -1,0 +1,52 @@
+"""Policy, read live at each decision and never stored. Times in seconds, sizes in tokens or bytes."""
+
+from typing import Any, Literal
+
+import msgspec
+
+
+class RetrySettings(msgspec.Struct, kw_only=True):
+    """How failed model requests are tried again."""
+
+    attempts: int = 5
+    """Attempts in all, the first one included."""
+    first_delay: float = 1.0
+    factor: float = 2.0
+    longest_delay: float = 60.0
+    longest_retry_after: float = 3600.0
+    """A provider that asks for a longer wait than this is not waited for."""
+
+
+class Budget(msgspec.Struct, kw_only=True):
+    """Bounds of one run; None: no bound. Reached: the run ends `unanswered("budget")` at a boundary."""
+
+    max_cost: float | None = None
+    max_turns: int | None = None
+    max_tokens: int | None = None
+
+
+class Settings(msgspec.Struct, kw_only=True):
+    """What a host may set, also while everything runs."""
+
+    extensions: list[str] | None = None
+    """The default selection, in order; None: every installed extension in the order of installation."""
+    default_model: str | None = None
+    instructions: str | None = None
+    retry: RetrySettings = msgspec.field(default_factory=RetrySettings)
+    budget: Budget = msgspec.field(default_factory=Budget)
+    steer_mode: Literal["all", "one"] = "all"
+    """How many queued steers join a run at one boundary."""
+    follow_up_mode: Literal["all", "one"] = "one"
+    """How many queued follow-ups start the next run together."""
+    parallel_tools: bool = True
+    stream_options: dict[str, Any] = {}
+    progress_interval: float = 0.1
+    """Partial answers and tool output are committed at most this often."""
+    retention: float = 60.0
+    """How long an idle conversation's transcript stays in memory."""
+    close_timeout: float = 10.0
+    gate_timeout: float | None = None
+    """A `before_tool` hook that has not answered by then blocks its call; None: it is waited for."""
+    restart_limit: int = 3
+    orphan_missing: bool = False
+    """End abort-marked tasks whose code is not installed instead of keeping them blocked."""

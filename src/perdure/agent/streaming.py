@@ -1,0 +1,141 @@
+"""One model request: the stream, its partial answers as committed state, the whole response at the end."""
+
+from typing import Any
+
+from perdure.agent.documents import LiveDoc
+from perdure.base.delta import Operation
+from perdure.base.errors import InvocationEnded
+from perdure.models.errors import CutOff
+from perdure.models.messages import AssistantMessage, Text, Thinking, ToolCall
+from perdure.models.protocol import Event, Finished, Model, ModelRequest, TextDelta, ThinkingDelta, ToolCallDelta
+from perdure.tasks.runtime import TaskRun
+
+
+class Partial:
+    """An answer while it streams: blocks as JSON, and the operations since they were last committed."""
+
+    def __init__(self) -> None:
+        self.blocks: list[dict[str, Any]] = []
+        self._indexes: dict[int, int] = {}
+        self._pending: dict[tuple[int, str], list[str]] = {}
+        self._new: list[int] = []
+        self._shown = False
+
+    def add(self, event: Event) -> None:
+        """Take one delta."""
+        match event:
+            case TextDelta(index=index, text=text):
+                self._grow(self._block(index, {"type": "text", "text": ""}), "text", text)
+            case ThinkingDelta(index=index, text=text):
+                self._grow(self._block(index, {"type": "thinking", "text": ""}), "text", text)
+            case ToolCallDelta(index=index, id=id, name=name, arguments=arguments):
+                at = self._block(index, {"type": "tool_call", "id": id or "", "name": "", "arguments": ""})
+                if name:
+                    self._grow(at, "name", name)
+                if arguments:
+                    self._grow(at, "arguments", arguments)
+            case _:
+                pass
+
+    @property
+    def changed(self) -> bool:
+        return bool(self._pending or self._new)
+
+    def take_operations(self) -> list[Operation]:
+        """What changed since the last call, as operations on the live document."""
+        if not self._shown:
+            self._shown = True
+            self._forget()
+            return [{"op": "replace", "path": "/partial", "value": {"blocks": self._settled_blocks()}}]
+        fresh = set(self._new)
+        ops: list[Operation] = []
+        for at in self._new:
+            ops.append({"op": "add", "path": f"/partial/blocks/{at}", "value": self._settled_block(at)})
+        for (at, field), pieces in self._pending.items():
+            if at not in fresh:
+                ops.append({"op": "append", "path": f"/partial/blocks/{at}/{field}", "value": "".join(pieces)})
+        self._forget()
+        return ops
+
+    def message(self, model: str, stop: Any, error: str | None) -> AssistantMessage:
+        """What came so far as a message that says how it was cut off; calls are left out, they were not whole."""
+        return cut_message(self._settled_blocks(), model, stop, error)
+
+    def _forget(self) -> None:
+        self._pending = {}
+        self._new = []
+
+    def _block(self, index: int, empty: dict[str, Any]) -> int:
+        at = self._indexes.get(index)
+        if at is None:
+            at = self._indexes[index] = len(self.blocks)
+            self.blocks.append({key: ([] if value == "" else value) for key, value in empty.items()})
+            self._new.append(at)
+        return at
+
+    def _grow(self, at: int, field: str, text: str) -> None:
+        self.blocks[at][field].append(text)
+        self._pending.setdefault((at, field), []).append(text)
+
+    def _settled_block(self, at: int) -> dict[str, Any]:
+        return {key: ("".join(value) if isinstance(value, list) else value) for key, value in self.blocks[at].items()}
+
+    def _settled_blocks(self) -> list[dict[str, Any]]:
+        return [self._settled_block(at) for at in range(len(self.blocks))]
+
+
+def cut_message(blocks: list[dict[str, Any]], model: str, stop: Any, error: str | None) -> AssistantMessage:
+    """Partial blocks as the message of an attempt that did not end."""
+    content: list[Text | Thinking | ToolCall] = []
+    for block in blocks:
+        if block["type"] == "text" and block["text"]:
+            content.append(Text(block["text"]))
+        elif block["type"] == "thinking" and block["text"]:
+            content.append(Thinking(block["text"]))
+    return AssistantMessage(content, stop=stop, model=model, error=error)
+
+
+class Progress:
+    """Commits a live value at most every interval. The commits are progress: durable with the next other one."""
+
+    def __init__(self, run: TaskRun, interval: float, clock: Any) -> None:
+        self._run = run
+        self._interval = interval
+        self._clock = clock
+        self._last = clock.monotonic()
+
+    @property
+    def due(self) -> bool:
+        return bool(self._clock.monotonic() - self._last >= self._interval)
+
+    async def commit(self, ops: list[Operation]) -> None:
+        """Publish the operations now."""
+        if ops:
+            async with self._run.transaction(progress=True) as tx:
+                await tx.patch(LiveDoc, self._run.conversation_id, ops)
+        self._last = self._clock.monotonic()
+
+
+async def stream_answer(
+    run: TaskRun, model: Model, request: ModelRequest, partial: Partial, interval: float, clock: Any
+) -> AssistantMessage:
+    """Ask the model; partial answers become committed state on the way. Returns the whole response.
+
+    Raises the model's errors; `partial` then holds what came before.
+    """
+    progress = Progress(run, interval, clock)
+    stream = model.stream(request)
+    try:
+        async for event in stream:
+            if isinstance(event, Finished):
+                return event.message
+            partial.add(event)
+            if progress.due:
+                await progress.commit(partial.take_operations())
+            if run.ended:
+                raise InvocationEnded("the task's invocation has ended")
+    finally:
+        close = getattr(stream, "aclose", None)
+        if close is not None:
+            await close()
+    raise CutOff("the stream ended without the end of the response")

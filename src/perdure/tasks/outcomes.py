@@ -1,0 +1,93 @@
+"""How a task ended."""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from perdure.base.errors import Error
+from perdure.base.jsonvalue import Json
+from perdure.base.typed import codec
+
+T = TypeVar("T")
+
+
+class NotCompleted(Error):
+    """A result was asked of a task that did not complete."""
+
+    code = "not_completed"
+    certain_by_default = "stored"
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False, tag_field="status", omit_defaults=True):
+    """What all ends share. `status`: completed, failed, aborted, faulted or orphaned."""
+
+    @property
+    def status(self) -> str:
+        """The stable word of this end."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def completed(self) -> bool:
+        return isinstance(self, Completed)
+
+    def result(self, type_: type[T] | Any = Any) -> Any:
+        """The result in its type, decoded on reading. Raises `NotCompleted` for every other end."""
+        raise NotCompleted(f"the task ended {self.status}: {self.why}")
+
+    @property
+    def why(self) -> str:
+        """What went wrong, for people; empty for a completed task."""
+        return ""
+
+
+class Completed(Outcome, frozen=True, gc=False, tag="completed"):
+    """The work is done."""
+
+    value: Json = None
+
+    def result(self, type_: type[T] | Any = Any) -> Any:
+        """The result in its type, decoded on reading."""
+        return codec(type_, where="result").from_json(self.value)
+
+
+class Failed(Outcome, frozen=True, gc=False, tag="failed"):
+    """The task says it failed. `error` is a JSON object with at least `message`."""
+
+    error: dict[str, Any]
+
+    @property
+    def why(self) -> str:
+        return str(self.error.get("message", ""))
+
+
+class Aborted(Outcome, frozen=True, gc=False, tag="aborted"):
+    """The task was stopped."""
+
+    reason: str | None = None
+
+    @property
+    def why(self) -> str:
+        return self.reason or ""
+
+
+class Faulted(Outcome, frozen=True, gc=False, tag="faulted"):
+    """The task's code raised, or broke the rules of tasks."""
+
+    error: dict[str, Any]
+
+    @property
+    def why(self) -> str:
+        return str(self.error.get("message", ""))
+
+
+class Orphaned(Outcome, frozen=True, gc=False, tag="orphaned"):
+    """The task was stopped, and its code is gone, so nothing cleaned up after it."""
+
+    reason: str
+
+    @property
+    def why(self) -> str:
+        return self.reason
+
+
+AnyOutcome = Completed | Failed | Aborted | Faulted | Orphaned

@@ -1,0 +1,248 @@
+"""The state of a task, typed, and the pure transitions between states: from record and event to the next record."""
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+from perdure.base.errors import InvalidDecision, InvalidValue
+from perdure.base.ids import ConversationId, TaskId
+from perdure.base.jsonvalue import Json
+from perdure.storage.records import Task, TaskStatus
+from perdure.tasks.outcomes import AnyOutcome, Faulted
+from perdure.tasks.wakes import WakeReason
+
+Policy = Literal["fail_fast", "all_settled", "any"]
+RESERVED_MEMOS: Final = "perdure."
+
+
+class SignalKey(msgspec.Struct, frozen=True, gc=False):
+    """The key of one wait for a signal."""
+
+    signal: str
+    key: str
+
+
+class Checkpoint(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Where a task goes on: a phase and its arguments."""
+
+    phase: str
+    arguments: dict[str, Any] = {}
+
+
+class _State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename={"checkpoint": "at"}):
+    pass
+
+
+class Pending(_State, frozen=True, gc=False):
+    """Could run. `restarts` counts the opens that found it running without progress since."""
+
+    checkpoint: Checkpoint
+    wake: WakeReason | None = None
+    restarts: int = 0
+
+
+class Running(_State, frozen=True, gc=False):
+    """Its code runs, or ran when the process ended."""
+
+    checkpoint: Checkpoint
+    wake: WakeReason | None = None
+    restarts: int = 0
+
+
+class Waiting(_State, frozen=True, gc=False):
+    """Parked until tasks end."""
+
+    checkpoint: Checkpoint
+    on: tuple[TaskId, ...]
+    policy: Policy
+
+
+class Sleeping(_State, frozen=True, gc=False):
+    """Parked until a time (milliseconds), signals, or both."""
+
+    checkpoint: Checkpoint
+    until: int | None = None
+    signals: tuple[SignalKey, ...] = ()
+
+
+class Completing(_State, frozen=True, gc=False):
+    """Its work is over; the outcome is held until what it owns has ended."""
+
+    outcome: AnyOutcome
+
+
+class Terminal(_State, frozen=True, gc=False):
+    """It has ended."""
+
+    outcome: AnyOutcome
+
+
+State = Pending | Running | Waiting | Sleeping | Completing | Terminal
+
+_TYPES: dict[str, Any] = {
+    "pending": Pending,
+    "running": Running,
+    "waiting": Waiting,
+    "sleeping": Sleeping,
+    "completing": Completing,
+    "terminal": Terminal,
+}
+_STATUS: dict[type, TaskStatus] = {cls: status for status, cls in _TYPES.items()}  # type: ignore[misc]
+_decoders = {status: msgspec.json.Decoder(cls) for status, cls in _TYPES.items()}
+_memos_decoder = msgspec.json.Decoder(dict[str, Any])
+_encode = msgspec.json.Encoder().encode
+_replace = msgspec.structs.replace
+
+
+def state_of(record: Task) -> Any:
+    """The typed state of a stored task."""
+    return _decoders[record.status].decode(record.state)
+
+
+def apply_state(record: Task, state: State) -> Task:
+    """The record with another state."""
+    kind = type(state)
+    on: tuple[TaskId, ...] = state.on if kind is Waiting else ()  # type: ignore[union-attr]
+    deadline = state.until if kind is Sleeping else None  # type: ignore[union-attr]
+    return Task(
+        record.id,
+        record.conversation,
+        record.kind,
+        record.version,
+        _STATUS[kind],
+        record.input,
+        _encode(state),
+        record.memos,
+        record.owner,
+        record.background,
+        record.abort_requested,
+        on,
+        deadline,
+        False,
+        record.started_at,
+        record.ended_at,
+    )
+
+
+def new_task(
+    id: TaskId,
+    conversation: ConversationId,
+    kind: str,
+    version: int,
+    input: bytes,
+    state: Pending,
+    *,
+    owner: TaskId | None,
+    background: bool,
+    started_at: int,
+) -> Task:
+    """The record of a task that is about to be created."""
+    return Task(
+        id,
+        conversation,
+        kind,
+        version,
+        "pending",
+        input,
+        _encode(state),
+        owner=owner,
+        background=background,
+        started_at=started_at,
+    )
+
+
+def outcome_of(record: Task) -> AnyOutcome:
+    """How a task ended, or is about to."""
+    state = state_of(record)
+    if not isinstance(state, Terminal | Completing):
+        raise InvalidDecision(f"task {record.id} has not ended")
+    return state.outcome
+
+
+# transitions
+
+
+def reserved(record: Task) -> Task:
+    """A pending task begins to run, with its wake."""
+    state: Pending = state_of(record)
+    return apply_state(record, Running(state.checkpoint, state.wake, state.restarts))
+
+
+def awakened(record: Task, reason: WakeReason | None) -> Task:
+    """A parked task becomes runnable at its checkpoint. A wake is progress."""
+    return apply_state(record, Pending(state_of(record).checkpoint, reason))
+
+
+def gone_to(record: Task, checkpoint: Checkpoint) -> Task:
+    """A running task goes on to another checkpoint. The same one again would spin without progress."""
+    state: Running = state_of(record)
+    if state.checkpoint == checkpoint:
+        raise InvalidDecision(
+            f"goto the same phase ({checkpoint.phase}) with the same arguments is no progress",
+            hint="change an argument (a counter), sleep, or finish",
+        )
+    return apply_state(record, Pending(checkpoint))
+
+
+def checkpointed(record: Task, checkpoint: Checkpoint) -> Task:
+    """A running task stores another checkpoint and stays in its invocation. It ends the wake."""
+    state: Running = state_of(record)
+    if state.checkpoint == checkpoint:
+        return record
+    return apply_state(record, Running(checkpoint))
+
+
+def reopened(record: Task, limit: int) -> Task:
+    """The process that ran it is gone: back to its checkpoint with its wake; too often without progress: faulted."""
+    state: Running = state_of(record)
+    if state.restarts >= limit:
+        message = f"found running at {limit + 1} opens in a row without progress at phase {state.checkpoint.phase}"
+        return hold(record, Faulted({"message": message, "code": "restart_limit"}))
+    return apply_state(record, Pending(state.checkpoint, state.wake, state.restarts + 1))
+
+
+def closed(record: Task) -> Task:
+    """The session closes in good order: back to its checkpoint; no restart is counted."""
+    state: Running = state_of(record)
+    return apply_state(record, Pending(state.checkpoint, state.wake, state.restarts))
+
+
+def hold(record: Task, outcome: AnyOutcome) -> Task:
+    """The work is over: the outcome is held until what the task owns has ended."""
+    return apply_state(record, Completing(outcome))
+
+
+def end(record: Task, outcome: AnyOutcome, now: int) -> Task:
+    """The end: memos are gone."""
+    ended = apply_state(record, Terminal(outcome))
+    return _replace(ended, memos=None, ended_at=now)
+
+
+def mark_abort(record: Task) -> Task:
+    """The durable mark that asks a task to stop."""
+    return _replace(record, abort_requested=True)
+
+
+# memos
+
+
+def decode_memos(memos: bytes | None) -> dict[str, Json]:
+    """The small values stored with a live task."""
+    return {} if memos is None else _memos_decoder.decode(memos)
+
+
+def with_memo(record: Task, name: str, value: Json) -> Task:
+    """The record with one more memo; the first writer of a name wins."""
+    memos = decode_memos(record.memos)
+    if name in memos:
+        return record
+    memos[name] = value
+    return _replace(record, memos=_encode(memos))
+
+
+def check_memo_name(name: str) -> None:
+    """Refuse names that are not the user's."""
+    if not isinstance(name, str) or not name:
+        raise InvalidValue("a memo's name is a text that is not empty")
+    if name.startswith(RESERVED_MEMOS):
+        raise InvalidValue(f"memo names that begin with {RESERVED_MEMOS!r} are reserved", hint="choose another prefix")
