@@ -1,6 +1,7 @@
 """The commit queue: what is queued together becomes one SQL transaction, and futures are done in order."""
 
 import asyncio
+import time
 from collections import deque
 from typing import Final, NamedTuple
 
@@ -19,6 +20,13 @@ LOOP_BYTES: Final = 256 * 1024
 GATHER_TICKS: Final = 2
 """Rounds of the event loop without a new batch after which a flush begins: whoever is ready gets into it."""
 
+LOOP_FLUSH_SECONDS: Final = 0.0005
+"""While flushes take less than this, a lone commit flushes on the event loop: handing it over would take as long."""
+FLUSH_WEIGHT: Final = 0.2
+"""Share of the newest flush in the running mean of their durations."""
+
+FLUSHED: Final = "PRAGMA synchronous=FULL"
+UNFLUSHED: Final = "PRAGMA synchronous=NORMAL"
 
 Group = list[tuple[Batch, "asyncio.Future[int]"]]
 
@@ -47,6 +55,7 @@ class Writer:
         self._busy = False
         self._gathering = False
         self._level = ""
+        self._flush_seconds = 2 * LOOP_FLUSH_SECONDS
         self._broken: Error | None = None
         self._idle: asyncio.Event = asyncio.Event()
         self._idle.set()
@@ -131,7 +140,10 @@ class Writer:
             self._idle.set()
 
     def _begin_flush(self, group: Group, batches: list[Batch]) -> Outcome | None:
-        """Write on the event loop and let the thread commit. None: it is at that, or somebody holds the lock."""
+        """Write on the event loop and let the thread commit. None: it is at that, or somebody holds the lock.
+
+        A commit that nobody else waits for is flushed here, while the disk is quick.
+        """
         before = self._batches.seq, self._batches.next_id
         try:
             self._begin(True)
@@ -142,8 +154,10 @@ class Writer:
         done, refused = self._write(batches, before)
         if refused is not None and done == 0:
             return refused
-        self._busy = True
         stored = Outcome(done, None if refused is None else refused.error)
+        if len(batches) == 1 and not self._queue and self._flush_seconds < LOOP_FLUSH_SECONDS:
+            return self._commit(before, stored)
+        self._busy = True
         self._worker.run(lambda: self._commit(before, stored), lambda outcome: self._landed(group, outcome))
         return None
 
@@ -168,7 +182,7 @@ class Writer:
         return self._commit(before, Outcome(done, None if refused is None else refused.error))
 
     def _begin(self, flush: bool) -> None:
-        level = "PRAGMA synchronous=FULL" if flush else "PRAGMA synchronous=NORMAL"
+        level = FLUSHED if flush else UNFLUSHED
         if level != self._level:
             self._connection.execute(level)
             self._level = level
@@ -196,10 +210,13 @@ class Writer:
         return len(batches), None
 
     def _commit(self, before: tuple[int, int], stored: Outcome) -> Outcome:
+        began = time.perf_counter()
         try:
             self._connection.execute("COMMIT")
         except Exception as error:
             return self._commit_failed(error, before)
+        if self._level == FLUSHED:
+            self._flush_seconds += FLUSH_WEIGHT * (time.perf_counter() - began - self._flush_seconds)
         return stored
 
     def _commit_failed(self, error: Exception, before: tuple[int, int]) -> Outcome:
