@@ -1,0 +1,95 @@
+"""From stored names to the code of one conversation's agent. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.base.errors import InvalidValue
+from perdure.extensions.extension import Extension
+from perdure.extensions.hooks import Hook, Section, Wrap
+from perdure.extensions.registry import Snapshot
+from perdure.extensions.results import Changed
+from perdure.extensions.tool import Tool
+
+
+@dataclass(frozen=True)
+class ResolvedTool:
+    """A tool and what wraps it, innermost first."""
+
+    tool: Tool
+    wraps: tuple[Wrap, ...] = ()
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """What a selection of names means now."""
+
+    extensions: tuple[str, ...]
+    tools: dict[str, ResolvedTool]
+    sections: tuple[Section, ...]
+    hooks: dict[str, tuple[Hook, ...]]
+    unknown: tuple[str, ...]
+    """Selected names that are not installed: skipped, never erased."""
+
+    def hooks_at(self, point: str) -> tuple[Hook, ...]:
+        """The hooks at a point, in the order of the extensions."""
+        return self.hooks.get(point, ())
+
+
+def stored_selection(value: Any, what: str) -> Any:
+    """A selection as it is stored: a list is exact, an edit becomes an object. A single text is refused."""
+    if isinstance(value, str):
+        raise InvalidValue(f"{what} is a list of names, not one text", hint=f"[{value!r}], Add({value!r}) or Remove({value!r})")
+    if isinstance(value, Changed):
+        return {value.kind: list(value.names)}
+    names = [getattr(item, "name", item) for item in value]
+    if not all(isinstance(name, str) for name in names):
+        raise InvalidValue(f"{what} is a list of names")
+    return names
+
+
+def selected(stored: Any, default: list[str]) -> list[str]:
+    """The names that a stored selection means, given the default."""
+    if stored is None:
+        return default
+    if isinstance(stored, list):
+        return stored
+    added = [name for name in stored.get("add", ()) if name not in default]
+    removed = set(stored.get("remove", ()))
+    return [name for name in [*default, *added] if name not in removed]
+
+
+def resolve(snapshot: Snapshot, extensions: Any, tools: Any, default: list[str] | None) -> Resolved:
+    """Names to code: a later tool of a name replaces an earlier one in its place, then wraps apply, then the filter."""
+    names = selected(extensions, list(snapshot.extensions) if default is None else default)
+    found = [snapshot.extensions[name] for name in names if name in snapshot.extensions]
+    offered = _tools(found)
+    wanted = selected(tools, list(offered))
+    hooks: dict[str, list[Hook]] = {}
+    sections: dict[str, Section] = {}
+    for extension in found:
+        sections.update(extension.sections)
+        for hook in extension.hooks:
+            hooks.setdefault(hook.point, []).append(hook)
+    unknown = [name for name in names if name not in snapshot.extensions]
+    unknown += [name for name in wanted if name not in offered]
+    return Resolved(
+        tuple(extension.name for extension in found),
+        {name: offered[name] for name in wanted if name in offered},
+        tuple(sections.values()),
+        {point: tuple(members) for point, members in hooks.items()},
+        tuple(unknown),
+    )
+
+
+def _tools(extensions: list[Extension]) -> dict[str, ResolvedTool]:
+    tools: dict[str, Tool] = {}
+    wraps: dict[str, list[Wrap]] = {}
+    for extension in extensions:
+        tools.update(extension.tools)
+        for wrap in extension.wraps:
+            wraps.setdefault(wrap.tool, []).append(wrap)
+    return {name: ResolvedTool(tool, tuple(wraps.get(name, ()))) for name, tool in tools.items()}
+
+
+Selection = Mapping[str, Any]
