@@ -7,8 +7,7 @@ from urllib.parse import parse_qsl, unquote
 from perdure.base.errors import InvalidValue
 from perdure.storage.memory import MemoryStorage
 from perdure.storage.protocol import Storage
-from perdure.storage.sqlite import SqliteStorage
-from perdure.storage.sqlite.store import Durability
+from perdure.storage.sqlite.store import Durability, SqliteStorage
 
 SCHEMES: Final = ("sqlite", "memory")
 

@@ -124,7 +124,14 @@ class Storage(Protocol):
         ...
 
     async def scan_documents(
-        self, scope: Scope, scope_id: int, *, kind: str | None = None, at: int | None = None, cursor: int = 0, limit: int = 100
+        self,
+        scope: Scope,
+        scope_id: int,
+        *,
+        kind: str | None = None,
+        at: int | None = None,
+        cursor: int = 0,
+        limit: int = 100,
     ) -> Sequence[Document]:
         """Documents of a scope, by id: those alive at commit `at`, by default those alive now."""
         ...

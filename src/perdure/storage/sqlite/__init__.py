@@ -1,5 +1,1 @@
-"""The store in one SQLite file."""
-
-from perdure.storage.sqlite.store import SqliteStorage
-
-__all__ = ["SqliteStorage"]
+"""The store in one SQLite file: `store.SqliteStorage`. May import the storage room and base only."""

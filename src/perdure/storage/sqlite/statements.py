@@ -89,8 +89,7 @@ WRITES: Final = {
     "name": "INSERT INTO name(text) VALUES (?1)",
     "conversation": "INSERT INTO conversation VALUES (?1, ?2, ?3, ?4, ?5)",
     "entry": "INSERT INTO entry VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
-    "task": "INSERT INTO task VALUES "
-    "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+    "task": "INSERT INTO task VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
     # The ordinary update: nothing of it stands in an index, and the row's size hardly changes.
     "task_step": "UPDATE task SET version = ?1, status = ?2, abort = ?3, unused = ?4, started_at = ?5, state = ?6, "
     "memos = ?7 WHERE id = ?8 AND conversation = ?9 AND kind = ?10 AND background = ?11 AND owner IS ?12 "
@@ -101,8 +100,7 @@ WRITES: Final = {
     "task_input": "UPDATE task SET input = ?2 WHERE id = ?1",
     "wait": "INSERT OR IGNORE INTO task_wait VALUES (?1, ?2)",
     "unwait": "DELETE FROM task_wait WHERE target = ?1 AND task = ?2",
-    "submission": "INSERT INTO submission VALUES "
-    "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+    "submission": "INSERT INTO submission VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
     "submission_step": "UPDATE submission SET status = ?3, kind = ?5, when_busy = ?6, notify_task = ?7, entry = ?8, "
     "answer = ?9, notify_key = ?11, reason = ?12, detail = ?13, digest = ?14, content = ?15 "
     "WHERE id = ?1 AND conversation = ?2 AND request_id IS ?10 AND ended = ?4",
