@@ -63,7 +63,7 @@ class OutputBuffer:
         """The stream is over: what waits for a rest that never came is added as it is."""
         self._add(self._decoder.decode(b"", final=True))
         rest, self._unfinished = self._unfinished, ""
-        self._add_lines(printable(rest))
+        self._add_lines(printable(well_formed(rest)))
 
     def text(self) -> str:
         """What is kept."""
@@ -96,6 +96,7 @@ class OutputBuffer:
         text = self._unfinished + text
         found = _UNFINISHED.search(text, max(0, len(text) - UNFINISHED_CHARACTERS))
         text, self._unfinished = (text[: found.start()], text[found.start() :]) if found else (text, "")
+        text = well_formed(text)
         # escapes may stand between a carriage return and what it means, so they go first
         self._add_lines("\r".join(map(printable, text.split("\r"))) if "\r" in text else printable(text))
 
@@ -109,7 +110,7 @@ class OutputBuffer:
                 self._erase_line()
             kept = printable(kept)
         if kept:
-            self._store(well_formed(kept))
+            self._store(kept)
 
     def _erase_line(self) -> None:
         begin = self._data.rfind(b"\n") + 1
