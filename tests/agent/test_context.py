@@ -2,6 +2,7 @@
 
 import time
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from perdure.models.messages import Message, SystemMessage, Usage, encode_messag
 from perdure.storage.records import Entry
 from tests.agent.transcripts import (
     Transcript,
+    random_transcript,
     random_transcripts,
     result,
     slowly,
@@ -338,7 +340,8 @@ def test_turn_two_thousand_costs_about_what_turn_one_hundred_costs() -> None:
     def turns(begin: int, count: int) -> float:
         started = time.perf_counter()
         for number in range(begin, begin + count):
-            for offset, message in enumerate((user("go"), turn("", f"c{number}"), result(f"c{number}"), turn("ok"))):
+            said: list[Message] = [user("go"), turn("", f"c{number}"), result(f"c{number}"), turn("ok")]
+            for offset, message in enumerate(said):
                 builder.append(ContextEntry(EntryId(number * 4 + offset + 1), "test", [message]))
                 for_model(builder.context(), system_updates=False)
         return (time.perf_counter() - started) / count

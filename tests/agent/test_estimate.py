@@ -14,6 +14,7 @@ from perdure.agent.estimate import (
 from perdure.models.messages import (
     AssistantMessage,
     Attachment,
+    Message,
     SystemMessage,
     Text,
     ToolCall,
@@ -57,7 +58,7 @@ def test_tools_and_changes_of_the_prompt_count() -> None:
 
 
 def test_the_reported_usage_counts_with_an_estimate_of_what_came_after() -> None:
-    after = [result("x", "r" * 4_000), user("next")]
+    after: list[Message] = [result("x", "r" * 4_000), user("next")]
     context = build_context(
         transcript(system(A="s" * 9_000), user("u" * 9_000), turn("a", "x", usage=Usage(input=100, output=20)), *after)
     )
@@ -65,7 +66,7 @@ def test_the_reported_usage_counts_with_an_estimate_of_what_came_after() -> None
 
 
 def test_without_a_report_everything_is_estimated_the_prompt_once() -> None:
-    messages = [user("u" * 400), turn("a" * 400)]
+    messages: list[Message] = [user("u" * 400), turn("a" * 400)]
     context = build_context(transcript(system(A="s" * 400), *messages, system(A="t" * 400)))
     assert tokens_in_use(context) == 100 + estimate_messages(messages)
 

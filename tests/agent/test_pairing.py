@@ -79,7 +79,7 @@ def test_results_of_a_failed_attempt_do_not_go_to_an_older_call_with_the_same_id
 
 
 def test_system_messages_before_the_first_answer_stand_at_the_front() -> None:
-    before = [user("u"), system(A="1"), turn("half", stop="error"), user("v"), system(B="2")]
+    before: list[Message] = [user("u"), system(A="1"), turn("half", stop="error"), user("v"), system(B="2")]
     assert sent(*before, turn("a"), system(C="3")) == ["s:A", "s:B", "u:u", "u:v", "a:a", "s:C"]
 
 
