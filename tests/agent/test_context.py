@@ -286,6 +286,20 @@ def test_any_transcript_gives_what_the_rules_say_and_what_a_strict_provider_take
     assert told_without_ids(messages) == slowly(entries)
 
 
+@pytest.mark.slow
+def test_after_any_number_of_summaries_and_restarts_at_most_the_newest_is_seen() -> None:
+    for seed in range(2_000):
+        summaries = [
+            msgspec.structs.replace(entry, messages=[user("summary"), *entry.messages], edits=None)
+            if entry.head is not None and entry.head < entry.id
+            else entry
+            for entry in random_transcript(seed, 25)
+        ]
+        messages = build_context(summaries).messages
+        check_pairing(messages)
+        assert told(messages).count("u:summary") <= 1
+
+
 @given(random_transcripts, st.data())
 @pytest.mark.slow
 @settings(max_examples=300)

@@ -132,7 +132,10 @@ def _paired_slowly(lines: list[tuple[Message, bool]]) -> list[str]:
             case UserMessage() if not hidden:
                 turns.append(told([message]))
             case SystemMessage() if not hidden:
-                (turns if seen_answer else front).append(told([message]) if seen_answer else told([message])[0])  # type: ignore[arg-type]
+                if seen_answer:
+                    turns.append(told([message]))
+                else:
+                    front += told([message])
             case AssistantMessage(content, stop):
                 ids = [block.id for block in content if isinstance(block, ToolCall)]
                 unseen = hidden or stop in ("aborted", "error") or not content
