@@ -23,6 +23,7 @@ from pydantic_ai.exceptions import (
     UserError,
 )
 
+from perdure.base.text import well_formed
 from perdure.models.errors import (
     AuthFailed,
     BadRequest,
@@ -36,7 +37,6 @@ from perdure.models.errors import (
     RequestRefused,
     UnknownModel,
 )
-from perdure.models.unicode import well_formed
 
 WORDS_KEPT: Final = 1_000
 """Characters of a provider's own words that an error repeats; some send whole pages."""

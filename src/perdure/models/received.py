@@ -17,10 +17,11 @@ from pydantic_ai.messages import (
     ToolCallPartDelta,
 )
 
+from perdure.base.text import well_formed
 from perdure.models.errors import CutOff
 from perdure.models.messages import AssistantMessage, StopReason, Text, Thinking, ToolCall, Usage
 from perdure.models.protocol import Event, Finished, TextDelta, ThinkingDelta, ToolCallDelta
-from perdure.models.unicode import Stitch, clean, parse_arguments, well_formed
+from perdure.models.unicode import Stitch, clean, parse_arguments
 
 STOP_REASONS: Final[dict[str, StopReason]] = {
     "stop": "stop",
@@ -51,7 +52,8 @@ class Received:
         self._name = name
         self._blocks: dict[int, _Open] = {}
         self._next = 0
-        self._ids: set[str] = set()
+        self._ids_begun: set[str] = set()
+        self._ids_finished: set[str] = set()
 
     def deltas(self, event: ModelResponseStreamEvent) -> Iterator[Event]:
         """Our deltas for one event; none for events that only repeat what is known."""
@@ -67,7 +69,7 @@ class Received:
         if isinstance(part, ToolCallPart):
             yield ToolCallDelta(
                 block.index,
-                id=well_formed(part.tool_call_id),
+                id=_unique(part.tool_call_id, self._ids_begun),
                 name=well_formed(part.tool_name),
                 arguments=block.stitch.add(_raw(part.args)),
             )
@@ -119,21 +121,23 @@ class Received:
             return Thinking(well_formed(part.content), signature=signature, provider=_part_details(part, always=True))
         if isinstance(part, ToolCallPart):
             return ToolCall(
-                id=self._unique(well_formed(part.tool_call_id)),
+                id=_unique(part.tool_call_id, self._ids_finished),
                 name=well_formed(part.tool_name),
                 arguments=parse_arguments(part.args),
                 provider=_part_details(part, always=False),
             )
         return None
 
-    def _unique(self, call_id: str) -> str:
-        """Two calls of one response under one id could not be answered apart."""
-        name, number = call_id, 1
-        while name in self._ids:
-            number += 1
-            name = f"{call_id}-{number}"
-        self._ids.add(name)
-        return name
+
+def _unique(call_id: str, used: set[str]) -> str:
+    """Two calls of one response under one id could not be answered apart."""
+    stem = well_formed(call_id)
+    name, number = stem, 1
+    while name in used:
+        number += 1
+        name = f"{stem}-{number}"
+    used.add(name)
+    return name
 
 
 def _kind(part: Part) -> type[Part]:

@@ -56,13 +56,13 @@ def parse_arguments(raw: str | dict[str, Json] | None) -> dict[str, Json] | str:
         return {}
     value = _decode(raw) if isinstance(raw, str) else raw
     try:
-        if not isinstance(value, dict):
-            raise InvalidValue("no object")
-        value = _mend(value)
-        check(value)
+        if isinstance(value, dict):
+            mended: dict[str, Json] = _mend(value)
+            check(mended)
+            return mended
     except (InvalidValue, RecursionError):
-        return well_formed(raw if isinstance(raw, str) else json.dumps(raw, default=str))
-    return value
+        pass
+    return well_formed(raw if isinstance(raw, str) else json.dumps(raw, default=str))
 
 
 def _decode(raw: str) -> Json:
