@@ -123,6 +123,11 @@ class ContextBuilder:
             self._context = _snapshot(paired)
         return self._context
 
+    def find(self, id: EntryId) -> list[Message] | None:
+        """The messages of an entry, if it is held here."""
+        at = bisect_left(self._entries, id, key=lambda entry: entry.id)
+        return self._entries[at].messages if at < len(self._entries) and self._entries[at].id == id else None
+
     def context_up_to(self, newest: EntryId) -> Context:
         """The context as it was when `newest` was the newest entry. Costs the size of the range, unless it still is.
 

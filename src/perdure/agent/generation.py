@@ -6,16 +6,17 @@ from perdure.agent.agent import Agent
 from perdure.agent.classify import Answer, Empty, NoAnswer, Round, classify
 from perdure.agent.documents import LiveDoc
 from perdure.agent.entries import AssistantEntry, SystemEntry, ToolResultEntry, put
-from perdure.agent.prepare import Prepared, prepare_request, spent_budget
+from perdure.agent.prepare import build_request, hooks_after_response, prepare_request, spent_budget
 from perdure.agent.runs import close_run, finish_run, join_run
 from perdure.agent.streaming import Partial, cut_message, stream_answer
 from perdure.agent.submissions import Settled
-from perdure.agent.tool_task import ToolTask, error_text
+from perdure.agent.calls import answer_message
+from perdure.agent.tool_task import ToolTask
 from perdure.agent.usage import book
 from perdure.base.delta import Operation
 from perdure.base.ids import ConversationId, EntryId, TaskId
 from perdure.models.errors import ModelError
-from perdure.models.messages import AssistantMessage, ToolCall, ToolResultMessage, Usage
+from perdure.models.messages import AssistantMessage, ToolCall, ToolResultMessage
 from perdure.models.retry import next_attempt
 from perdure.tasks.decisions import Next
 from perdure.tasks.definition import phase, task
@@ -102,7 +103,7 @@ async def keep_partial(tx: TaskTransaction, run: TaskRun, stop: str, error: str)
     partial = None if live is None else live["partial"]
     if partial is None:
         return False
-    arguments = run.record_arguments()
+    arguments = run.stored_arguments()
     model = str(arguments.get("model", ""))
     message = cut_message(partial["blocks"], model, stop, error)
     put(tx, run.conversation_id, AssistantEntry, message, task=run.task_id)
@@ -146,7 +147,7 @@ class _Request:
         except ModelError as error:
             return await self._failed(error, partial)
         message = self.agent.priced(self.model_name, message)
-        await self.agent.hooks_after_response(self.run, message)
+        await hooks_after_response(self.agent, self.run, message)
         return await self._answered(message)
 
     async def _keep_cut_off(self) -> None:
@@ -159,7 +160,7 @@ class _Request:
     async def _request(self, model: Any) -> Any:
         transcript = await self.agent.transcripts.get(self.conversation)
         context = transcript.context(self.up_to)
-        return await self.agent.build_request(self.run, model, context, self.thinking)
+        return await build_request(self.agent, self.run, model, context, self.thinking)
 
     async def _answered(self, message: AssistantMessage) -> Next[Any]:
         meaning = classify(message)
@@ -189,10 +190,10 @@ class _Request:
         if live["retry"] is not None:
             ops.append({"op": "replace", "path": "/retry", "value": None})
         await tx.patch(LiveDoc, self.conversation, ops)
-        offered = await self.agent.offered(self.conversation)
+        offered = await offered_tools(self.agent, self.conversation)
         started: list[TaskId] = []
         sequential = not self.agent.settings.parallel_tools or any(
-            offered[call.name].sequential for call in calls if call.name in offered
+            offered[call.name] for call in calls if call.name in offered
         )
         for position, call in enumerate(calls):
             if call.name not in offered:
@@ -263,15 +264,24 @@ async def start_call(
 
 def unavailable(call: ToolCall) -> ToolResultMessage:
     """The result of a call to a tool that was not offered."""
-    return ToolResultMessage(call.id, call.name, error_text("tool_unavailable", f"no tool {call.name!r} here"), True)
+    return ToolResultMessage(call.id, call.name, f"tool_unavailable: no tool {call.name!r} here", True)
+
+
+async def offered_tools(agent: Agent, conversation: ConversationId) -> dict[str, bool]:
+    """The tools that the model was told of; True for those that want their round sequential."""
+    transcript = await agent.transcripts.get(conversation)
+    names = await agent.names(conversation)
+    tools = names.resolved.tools
+    return {
+        offer.name: offer.name in tools and tools[offer.name].tool.sequential
+        for offer in transcript.context().prompt.tools
+    }
 
 
 async def _sequential(this: Generation, run: TaskRun, agent: Agent, answer: EntryId, done: int) -> Next[Any]:
-    entry = await agent.session.store.entry(answer)
-    assert entry is not None
-    message = agent.assistant_message(entry)
+    message = await answer_message(agent, run, answer)
     calls = [block for block in message.content if isinstance(block, ToolCall)]
-    offered = await agent.offered(run.conversation_id)
+    offered = await offered_tools(agent, run.conversation_id)
     async with run.transaction() as tx:
         for position in range(done, len(calls)):
             call = calls[position]
@@ -281,7 +291,3 @@ async def _sequential(this: Generation, run: TaskRun, agent: Agent, answer: Entr
             return tx.wait([id], "all_settled", this.next_call, answer, [id], position + 1)
         return tx.goto(this.boundary, answer)
 
-
-def unknown_usage() -> Usage:
-    """The usage of an attempt of which the provider told nothing."""
-    return Usage()

@@ -4,17 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-
-class RetrySettings(msgspec.Struct, kw_only=True):
-    """How failed model requests are tried again."""
-
-    attempts: int = 5
-    """Attempts in all, the first one included."""
-    first_delay: float = 1.0
-    factor: float = 2.0
-    longest_delay: float = 60.0
-    longest_retry_after: float = 3600.0
-    """A provider that asks for a longer wait than this is not waited for."""
+from perdure.models.retry import RetrySettings
 
 
 class Budget(msgspec.Struct, kw_only=True):

@@ -4,16 +4,15 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.agent.agent import Agent, CallSite
+from perdure.agent.agent import Agent
+from perdure.agent.calls import CallSite, call_site, check_call, error_result, reap, reviewed_result
 from perdure.agent.documents import LiveDoc
 from perdure.agent.entries import ToolResultEntry, put
-from perdure.agent.invoke import Invoked, invoke
+from perdure.agent.invoke import invoke
 from perdure.agent.usage import book
 from perdure.base.delta import Operation
-from perdure.base.errors import InvalidValue
 from perdure.base.ids import EntryId
-from perdure.extensions.hooks import HookedCall
-from perdure.extensions.results import Block, ToolResult
+from perdure.extensions.results import ToolResult
 from perdure.models.messages import ToolCall, ToolResultMessage
 from perdure.tasks.decisions import Next
 from perdure.tasks.definition import phase, task
@@ -21,11 +20,6 @@ from perdure.tasks.runtime import TaskRun
 from perdure.tasks.transaction import TaskTransaction
 
 INTERRUPTED: Final = "the process ended while this call ran; it is not known how far it came, and it was not repeated"
-
-
-def error_text(code: str, detail: str) -> str:
-    """An error as the model reads it: a stable code, then what happened."""
-    return f"{code}: {detail}"
 
 
 @task("perdure.tool", version=1)
@@ -39,10 +33,10 @@ class ToolTask:
     async def call(self, run: TaskRun) -> Next[Any]:
         """Before the intent: everything here may run again after a crash."""
         agent: Agent = run.host
-        site = await agent.call_site(run, self.answer, self.position)
+        site = await call_site(agent, run, self.answer, self.position)
         if isinstance(site, ToolCall):
-            return await finish(run, site, failed("tool_unavailable", f"no tool {site.name!r} here"))
-        checked = await agent.check_call(site)
+            return await finish(run, site, error_result("tool_unavailable", f"no tool {site.name!r} here"))
+        checked = await check_call(site)
         if isinstance(checked, ToolResult):
             return await finish(run, site.call, checked, site)
         async with run.transaction() as tx:  # the intent: from here on it may have happened
@@ -54,13 +48,12 @@ class ToolTask:
     async def execute(self, run: TaskRun, arguments: dict[str, Any], replay: str) -> Next[Any]:
         """Only a crash or close leads here: the intent is stored, so the call may have happened."""
         agent: Agent = run.host
-        site = await agent.call_site(run, self.answer, self.position)
+        site = await call_site(agent, run, self.answer, self.position)
         if isinstance(site, ToolCall):
             return await finish(run, site, await interrupted(run, agent))
-        leftovers = await agent.reap(site)
+        leftovers = await reap(site)
         if replay == "safe" and site.tool.replay == "safe":
-            if await clear_output(run, agent):
-                pass
+            await clear_output(run, agent)
             return await _execute(run, site, arguments)
         result = await interrupted(run, agent)
         if leftovers:
@@ -70,41 +63,35 @@ class ToolTask:
     async def abort(self, run: TaskRun) -> Next[Any]:
         """The call was stopped; the model reads that, with the output that had come."""
         agent: Agent = run.host
-        site = await agent.call_site(run, self.answer, self.position)
+        site = await call_site(agent, run, self.answer, self.position)
         call = site if isinstance(site, ToolCall) else site.call
         if not isinstance(site, ToolCall):
-            await agent.reap(site)
-        result = failed("aborted", "the call was stopped" + await committed_output(run, agent))
+            await reap(site)
+        result = error_result("aborted", "the call was stopped" + await committed_output(run, agent))
         if not isinstance(site, ToolCall):
-            result = await agent.hooks_on_abort(site, result)
+            result = await reviewed_result(site, "on_abort", result)
         async with run.transaction() as tx:
             await store_result(tx, run, call, result)
             return tx.aborted()
 
 
 async def _execute(run: TaskRun, site: CallSite, arguments: dict[str, Any]) -> Next[Any]:
-    invoked = await invoke(run, site, arguments)
-    return await finish(run, site.call, invoked.result, site, invoked)
+    return await finish(run, site.call, await invoke(site, arguments), site)
 
 
-async def finish(
-    run: TaskRun, call: ToolCall, result: ToolResult, site: CallSite | None = None, invoked: Invoked | None = None
-) -> Next[Any]:
+async def finish(run: TaskRun, call: ToolCall, result: ToolResult, site: CallSite | None = None) -> Next[Any]:
     """`after_tool` hooks, then result entry, slot, usage and the task's end in one commit."""
-    agent: Agent = run.host
     if site is not None:
-        result = await agent.hooks_after_tool(site, result)
+        result = await reviewed_result(site, "after_tool", result)
     unavailable = site is None
     async with run.transaction() as tx:
-        await store_result(tx, run, call, result, invoked)
+        await store_result(tx, run, call, result)
         if unavailable:
             return tx.fail({"code": "tool_unavailable", "message": f"no tool {call.name!r}"})
         return tx.complete({"is_error": result.is_error})
 
 
-async def store_result(
-    tx: TaskTransaction, run: TaskRun, call: ToolCall, result: ToolResult, invoked: Invoked | None = None
-) -> None:
+async def store_result(tx: TaskTransaction, run: TaskRun, call: ToolCall, result: ToolResult) -> None:
     """The result's entry, its slot in the live document, and what the tool spent."""
     content = with_diagnostics(result)
     message = ToolResultMessage(call.id, call.name, content, is_error=result.is_error)
@@ -129,11 +116,6 @@ def status_operation(run: TaskRun, status: str) -> Operation:
     return {"op": "replace", "path": f"/tools/{run.task_id}/status", "value": status}
 
 
-def failed(code: str, detail: str) -> ToolResult:
-    """An error result."""
-    return ToolResult(error_text(code, detail), is_error=True)
-
-
 async def committed_output(run: TaskRun, agent: Agent) -> str:
     """Output of a call that was cut off, as far as it had been committed."""
     live: Any = await agent.session.value_of(LiveDoc, run.conversation_id)
@@ -144,17 +126,16 @@ async def committed_output(run: TaskRun, agent: Agent) -> str:
 
 async def interrupted(run: TaskRun, agent: Agent) -> ToolResult:
     """What the model reads of a call that a crash cut off and that must not be repeated."""
-    return failed("interrupted", INTERRUPTED + await committed_output(run, agent))
+    return error_result("interrupted", INTERRUPTED + await committed_output(run, agent))
 
 
-async def clear_output(run: TaskRun, agent: Agent) -> bool:
-    """A safe call runs again: its output begins anew. False if there was none."""
+async def clear_output(run: TaskRun, agent: Agent) -> None:
+    """A safe call runs again: its output begins anew."""
     if not await committed_output(run, agent):
-        return False
+        return
     async with run.transaction() as tx:
         at = f"/tools/{run.task_id}/output"
         await tx.patch(LiveDoc, run.conversation_id, [{"op": "replace", "path": at, "value": ""}])
-    return True
 
 
 def with_diagnostic(result: ToolResult, text: str) -> ToolResult:
@@ -171,5 +152,3 @@ def with_diagnostics(result: ToolResult) -> Any:
         return result.content + block
     return [*result.content, {"type": "text", "text": block}]
 
-
-__all__ = ["Block", "HookedCall", "InvalidValue", "ToolTask"]

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any, Final
 
 from perdure.agent.context import Context, ContextBuilder, ContextEntry
-from perdure.models.messages import AssistantMessage
+from perdure.models.messages import AssistantMessage, Message
 from perdure.base.ids import ConversationId, EntryId
 from perdure.session.publication import Publication
 from perdure.session.session import Session
@@ -35,6 +35,10 @@ class Transcript:
         if shown(light):
             self.newest_shown = entry.id
         return True
+
+    def find(self, id: EntryId) -> list[Message] | None:
+        """The messages of an entry that is held."""
+        return self.builder.find(id)
 
     def context(self, up_to: EntryId | None = None) -> Context:
         """What a model reads now, or read when `up_to` was the newest entry."""

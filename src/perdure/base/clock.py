@@ -77,9 +77,11 @@ def to_seconds(when: float | datetime) -> float:
     """A public time as seconds since the epoch. A datetime must be aware."""
     if isinstance(when, datetime):
         if when.tzinfo is None:
-            raise InvalidValue("a datetime without a time zone", hint="use an aware datetime or seconds since the epoch")
+            raise InvalidValue(
+                "a datetime without a time zone", hint="use an aware datetime or seconds since the epoch"
+            )
         return when.timestamp()
-    if not isinstance(when, int | float) or isinstance(when, bool) or not math.isfinite(when):
+    if isinstance(when, bool) or not isinstance(when, int | float) or not math.isfinite(when):  # type: ignore[redundant-expr]
         raise InvalidValue(f"not a time: {when!r}", hint="seconds since the epoch, or an aware datetime")
     return float(when)
 

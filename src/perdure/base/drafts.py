@@ -1,83 +1,152 @@
-"""Drafts: plain-looking dicts and lists whose edits are recorded as patch operations."""
+"""Drafts: edited like dicts and lists, they record what is done to them as patch operations."""
 
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from patchdiff.pointer import Pointer
 from patchdiff.produce import DictProxy, ListProxy, PatchRecorder
 
 from perdure.base import jsonvalue
-from perdure.base.delta import Operation, same
+from perdure.base.delta import Operation, apply, diff, same
 from perdure.base.errors import InvalidValue, InvocationEnded
 from perdure.base.jsonvalue import Json
+
+MANY_OPERATIONS: Final = 64
+"""Operations beyond which `finish` looks whether plainly comparing the values takes fewer, as after sorting a list."""
 
 
 class _Recorder(PatchRecorder):
     """Records edits as our operations; refuses them once the draft is finished."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.ops: list[Operation] = []
-        self.finished = False
+        self.patches = []
+        self.reverse_patches = []
+        self._epoch = 0
+        self._finished = False
+
+    @property
+    def epoch(self) -> int:
+        """Every proxy asks for it before it writes, also one whose place in the draft is gone."""
+        if self._finished:
+            _refuse()
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self._epoch = epoch
+
+    def finish(self) -> None:
+        self._finished = True
 
     def record_add(self, path: Pointer, value: Any, reverse_path: Pointer | None = None) -> None:
-        self._record({"op": "add", "path": str(path), "value": plain(value)}, path)
+        where = _where(path)
+        self.ops.append({"op": "add", "path": where, "value": _checked(value, where)})
 
     def record_remove(self, path: Pointer, old_value: Any, reverse_path: Pointer | None = None) -> None:
-        self._record({"op": "remove", "path": str(path)}, path)
+        self.ops.append({"op": "remove", "path": _where(path)})
 
     def record_replace(self, path: Pointer, old_value: Any, new_value: Any) -> None:
-        if same(plain(old_value), plain(new_value)):
+        where = _where(path)
+        if type(new_value) is not str:
+            self.ops += diff(plain(old_value), _checked(new_value, where), path=where)
             return
-        if type(old_value) is str and type(new_value) is str and old_value and new_value.startswith(old_value):
-            self._record({"op": "append", "path": str(path), "value": new_value[len(old_value) :]}, path)
-        else:
-            self._record({"op": "replace", "path": str(path), "value": plain(new_value)}, path)
+        _checked(new_value, where)
+        last = self.ops[-1] if self.ops and self.ops[-1]["path"] == where else None
+        if last is not None and last["op"] in ("add", "replace"):
+            last["value"] = new_value
+        elif old_value and type(old_value) is str and new_value.startswith(old_value):
+            self._grow(where, new_value[len(old_value) :], last)
+        elif old_value != new_value:
+            self.ops.append({"op": "replace", "path": where, "value": new_value})
 
-    def _record(self, op: Operation, path: Pointer) -> None:
-        if self.finished:
-            raise InvocationEnded("the draft's transaction has ended", hint="open a new one to edit the document")
-        for token in path.tokens:
-            if type(token) is not str and type(token) is not int:
-                raise InvalidValue(f"a key that is no text: {token!r}", path=str(path))
-        if "value" in op:
-            jsonvalue.check(op["value"], path=op["path"])
-        self.ops.append(op)
+    def _grow(self, where: str, more: str, last: Operation | None) -> None:
+        """Text that grows piece by piece is one operation."""
+        if last is not None and last["op"] == "append":
+            last["value"] += more
+        elif more:
+            self.ops.append({"op": "append", "path": where, "value": more})
+
+
+def _where(path: Pointer) -> str:
+    steps = []
+    for token in path.tokens:
+        if type(token) is str:
+            steps.append(jsonvalue.escape(token))
+        elif type(token) is int:
+            steps.append(str(token))
+        else:
+            raise InvalidValue(f"a key that is no text: {token!r}", path="".join(f"/{step}" for step in steps))
+    return "/" + "/".join(steps)
+
+
+def _checked(value: Any, where: str) -> Json:
+    value = plain(value)
+    jsonvalue.check(value, path=where)
+    return value
+
+
+def _refuse(*_: Any, **__: Any) -> NoReturn:
+    raise InvocationEnded("the draft's transaction has ended", hint="open a new one to edit the document")
 
 
 class _Revoked:
     """Stands in a finished draft: every use of it says so."""
 
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise InvocationEnded("the draft's transaction has ended", hint="open a new one to edit the document")
+    __getitem__ = __setitem__ = __delitem__ = __iter__ = __reversed__ = __len__ = __contains__ = __bool__ = _refuse
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __or__ = __ror__ = __add__ = __mul__ = __rmul__ = _refuse
+    __str__ = __repr__ = __format__ = _refuse
+    __hash__ = None  # type: ignore[assignment]
 
-    __getattr__ = __getitem__ = __setitem__ = __delitem__ = __iter__ = __len__ = __contains__ = __bool__ = _refuse
+    def __getattr__(self, name: str) -> NoReturn:
+        _refuse()
 
 
 class Draft:
-    """One editing of a JSON object or list. `root` is edited like a dict or list; the original is never touched."""
+    """One editing of a JSON object or list. `root` is edited like a dict or list; the original is never touched.
+
+    What is put in is copied into the operation at once, and refused with its path where it is not strict JSON. Equal
+    proxies of two places are not `==`; `plain` makes values of them.
+    """
+
+    __slots__ = ("_original", "_recorder", "root")
 
     def __init__(self, value: Json) -> None:
         self._original = value
         self._recorder = _Recorder()
-        copy = plain(value)
-        self.root: Any = (ListProxy if isinstance(copy, list) else DictProxy)(copy, self._recorder)
+        proxy = ListProxy if isinstance(value, list) else DictProxy
+        self.root: Any = proxy(jsonvalue.copied(value), self._recorder)
 
     def finish(self) -> tuple[Json, list[Operation]]:
         """The new value and the operations that lead to it; no operations if nothing changed in the end.
 
-        Raises `InvalidValue` with the path where something is not strict JSON. Every later use of the draft raises.
+        The value shares unchanged parts with the original, and nothing with objects that the caller holds. Raises
+        `InvalidValue` with the path where something is not strict JSON. Every later use of the draft raises.
         """
-        value, ops = self.root._data, self._recorder.ops
+        edited, ops = self.root._data, self._recorder.ops
         self.revoke()
-        if not ops or same(value, self._original):
+        edited = plain(edited)
+        jsonvalue.check(edited)
+        if same(edited, self._original):
             return self._original, []
-        jsonvalue.check(value)
-        return value, ops
+        value = self._replayed(ops)
+        if not same(value, edited):  # somebody changed an object after putting it in, or an edit failed halfway
+            ops = diff(self._original, edited)
+        elif len(ops) > MANY_OPERATIONS:
+            ops = min(ops, diff(self._original, edited), key=lambda some: len(jsonvalue.encode(some)))
+        else:
+            return value, ops
+        return apply(self._original, ops), ops
 
     def revoke(self) -> None:
         """Give up the edits; every later use of the draft raises."""
-        self._recorder.finished = True
+        self._recorder.finish()
         _revoke(self.root)
+
+    def _replayed(self, ops: list[Operation]) -> Json:
+        try:
+            return apply(self._original, ops)
+        except InvalidValue:
+            return None
 
 
 def _revoke(proxy: Any) -> None:
@@ -87,7 +156,7 @@ def _revoke(proxy: Any) -> None:
 
 
 def plain(value: Any) -> Json:
-    """A draft, or something that holds parts of one, as JSON values of its own."""
+    """A draft, or something that holds parts of one, as JSON values of its own. Other values come back as they are."""
     kind = type(value)
     if kind is DictProxy or kind is ListProxy:
         return plain(value._data)

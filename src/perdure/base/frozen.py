@@ -4,7 +4,6 @@ import os
 from typing import Any, NoReturn
 
 from perdure.base.errors import InvalidValue
-from perdure.base.jsonvalue import Json
 
 
 def debugging() -> bool:
@@ -19,17 +18,17 @@ def _refuse(*_: Any, **__: Any) -> NoReturn:
 class FrozenDict(dict[str, Any]):
     """A dict that cannot be changed."""
 
-    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = clear = pop = popitem = setdefault = update = __ior__ = _refuse
 
 
 class FrozenList(list[Any]):
     """A list that cannot be changed."""
 
-    __setitem__ = __delitem__ = append = extend = insert = pop = remove = clear = sort = reverse = _refuse  # type: ignore[assignment]
-    __iadd__ = __imul__ = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = append = extend = insert = pop = remove = clear = sort = reverse = _refuse
+    __iadd__ = __imul__ = _refuse
 
 
-def frozen(value: Json) -> Json:
+def frozen(value: Any) -> Any:
     """A deep copy that refuses changes."""
     if isinstance(value, dict):
         return FrozenDict((key, frozen(item)) for key, item in value.items())

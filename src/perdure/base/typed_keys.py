@@ -142,4 +142,3 @@ class _Compiler:
                     inner(item, f"{path}/{escape(str(key))}")
 
         return check
-

@@ -20,6 +20,8 @@ class TaskTransaction(Transaction, Decisions):
 
     run: Any = None
     """The task run that opened the block; None outside tasks."""
+    may_decide = True
+    """False for blocks that a tool opens: it returns a result instead."""
     decision: Next[Any] | None = None
     checkpoint_to: Checkpoint | None = None
     consequences: Any = None
@@ -120,7 +122,7 @@ class TaskTransaction(Transaction, Decisions):
 
     def _check_running(self) -> None:
         self.check_open()
-        if self.run is None:
+        if self.run is None or not self.may_decide:
             raise InvalidDecision("only a task decides", hint="open the block with run.transaction()")
         if self.run.decided:
             raise InvalidDecision("the task has decided; nothing follows a decision")

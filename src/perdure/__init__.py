@@ -1,0 +1,86 @@
+"""Perdure: a durable agent harness. Agents that survive their process dying and carry on without doing anything twice."""
+
+from perdure.agent.configure import configure
+from perdure.agent.entries import (
+    AssistantEntry,
+    ResetEntry,
+    SummaryEntry,
+    SystemEntry,
+    ToolResultEntry,
+    UserEntry,
+)
+from perdure.agent.settings import Budget, Settings
+from perdure.agent.submissions import Settled
+from perdure.agent.tool_context import ToolContext
+from perdure.base.clock import DAY, HOUR, MINUTE, Clock, SystemClock
+from perdure.base.drafts import plain
+from perdure.base.errors import (
+    Busy,
+    Error,
+    InvalidDefinition,
+    InvalidValue,
+    InvocationEnded,
+    NestedTransaction,
+    NotFound,
+    OwnershipRefused,
+    Refused,
+    RequestConflict,
+    SessionClosed,
+    SessionPoisoned,
+    StorageBusy,
+    StorageCorrupt,
+    StorageError,
+    StorageFull,
+    StorageInUse,
+    StorageReadOnly,
+    StorageRejected,
+    StorageUncertain,
+    TooNew,
+    Unanswered,
+)
+from perdure.base.ids import ROOT, ConversationId, DocumentId, EntryId, SubmissionId, TaskId
+from perdure.extensions.extension import Extension
+from perdure.extensions.hooks import HookedCall
+from perdure.extensions.registry import Registry
+from perdure.extensions.results import (
+    UNSET,
+    Add,
+    Block,
+    Continue,
+    Remove,
+    Sleep,
+    Terminate,
+    ToolError,
+    ToolResult,
+    Wait,
+)
+from perdure.harness.conversation import Conversation
+from perdure.harness.harness import Harness
+from perdure.harness.submission import Answer, Submission
+from perdure.models.messages import (
+    AssistantMessage,
+    Attachment,
+    Message,
+    SystemMessage,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolResultMessage,
+    Usage,
+    UserMessage,
+)
+from perdure.models.provider import ProviderModels
+from perdure.models.retry import RetrySettings
+from perdure.session.documents import Document, document_family
+from perdure.session.entries import entry
+from perdure.session.session import Session
+from perdure.storage.open import open_storage
+from perdure.tasks.decisions import Next
+from perdure.tasks.definition import StoredTask, Task, phase, task
+from perdure.tasks.outcomes import Aborted, Completed, Failed, Faulted, Orphaned, Outcome
+from perdure.tasks.runtime import TaskRun
+from perdure.tasks.tasks import Wake
+from perdure.tasks.transaction import TaskTransaction
+from perdure.tasks.wakes import WakeReason
+
+__version__ = "0.1.0"

@@ -1,0 +1,114 @@
+"""What the built-in tasks reach as `run.host`: models, registry, environments, settings, transcripts."""
+
+import hashlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from perdure.agent.documents import AgentDoc
+from perdure.agent.settings import Settings
+from perdure.agent.transcripts import Transcripts
+from perdure.base.ids import ConversationId
+from perdure.env.protocol import ExecutionEnv
+from perdure.extensions.registry import Registry
+from perdure.extensions.resolve import Resolved, resolve
+from perdure.models.messages import AssistantMessage
+from perdure.models.protocol import Models
+from perdure.session.session import Session
+from perdure.tasks.definition import TaskDefinition
+from perdure.tasks.scheduler import Reporter
+from perdure.tasks.transaction import TaskTransaction
+
+EnvFunction = Callable[[ConversationId, str | None], Any]
+
+
+class AgentNames(msgspec.Struct, frozen=True):
+    """A conversation's agent as it is now: names, with the host's defaults filled in, and the code behind them."""
+
+    model: str | None
+    thinking: str | None
+    instructions: str | None
+    cwd: str | None
+    resolved: Resolved
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """Installed extensions that are selected, in order."""
+        return self.resolved.extensions
+
+    @property
+    def tools(self) -> tuple[str, ...]:
+        """Tools on offer, in order."""
+        return tuple(self.resolved.tools)
+
+
+class Agent:
+    """The host of a session's agents. One for all its conversations."""
+
+    def __init__(
+        self,
+        session: Session[TaskTransaction],
+        registry: Registry,
+        models: Models,
+        env: EnvFunction,
+        settings: Settings,
+        builtin_tasks: dict[str, TaskDefinition],
+        report: Reporter,
+    ) -> None:
+        self.session = session
+        self.registry = registry
+        self.models = models
+        self.settings = settings
+        self.transcripts = Transcripts(session)
+        self.report = report
+        self.session_tag = hashlib.sha256(session.storage.location.encode()).hexdigest()[:12]
+        """Names this session in the marks of processes that its calls start."""
+        self.handle: Callable[[ConversationId], Any] | None = None
+        """Makes conversation handles for tools; the harness sets it."""
+        self._env = env
+        self._builtin = builtin_tasks
+        self._resolved: dict[ConversationId, tuple[Any, int, Any, AgentNames]] = {}
+
+    def task(self, kind: str) -> TaskDefinition | None:
+        """The task catalog: built-in kinds, then what extensions bring."""
+        return self._builtin.get(kind) or self.registry.snapshot().task(kind)
+
+    async def names(self, conversation: ConversationId) -> AgentNames:
+        """The conversation's agent, resolved now. Costs nothing while neither names nor registry change."""
+        value: Any = await self.session.value_of(AgentDoc, conversation)
+        snapshot = self.registry.snapshot()
+        default = self.settings.extensions
+        known = self._resolved.get(conversation)
+        if known is not None and known[0] is value and known[1] == snapshot.version and known[2] == default:
+            return known[3]
+        stored = value or {}
+        names = AgentNames(
+            stored.get("model") or self.settings.default_model,
+            stored.get("thinking"),
+            stored.get("instructions") or self.settings.instructions,
+            stored.get("cwd"),
+            resolve(snapshot, stored.get("extensions"), stored.get("tools"), default),
+        )
+        self._resolved[conversation] = (value, snapshot.version, list(default) if default else default, names)
+        return names
+
+    async def env(self, conversation: ConversationId) -> ExecutionEnv:
+        """The conversation's execution environment, made for one use; the caller closes it."""
+        names = await self.names(conversation)
+        made = self._env(conversation, names.cwd)
+        env: ExecutionEnv = await made if inspect.isawaitable(made) else made
+        return env
+
+    def priced(self, model: str, message: AssistantMessage) -> AssistantMessage:
+        """The message with the cost of its tokens; unknown stays unknown."""
+        if message.usage is None:
+            return message
+        cost = self.models.cost(model, message)
+        return msgspec.structs.replace(message, usage=msgspec.structs.replace(message.usage, cost=cost))
+
+    def forget(self, conversation: ConversationId) -> None:
+        """Let go of what is kept for an idle conversation."""
+        self._resolved.pop(conversation, None)
+        self.session.store.working.forget_conversation(conversation, self.session.flushed)

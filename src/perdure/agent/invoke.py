@@ -1,0 +1,75 @@
+"""Running a tool's code: wraps around it, whatever it returns or raises as a result."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from perdure.agent.calls import CallSite, error_result
+from perdure.agent.tool_context import ToolContext
+from perdure.base.errors import Error, InvalidValue, SessionClosed, SessionPoisoned, StorageError
+from perdure.base.text import well_formed
+from perdure.extensions.results import Sleep, ToolError, ToolResult, Wait, normalized
+
+Next = Callable[[dict[str, Any]], Awaitable[Any]]
+LOST = (SessionClosed, SessionPoisoned, StorageError)
+
+
+async def invoke(site: CallSite, arguments: dict[str, Any]) -> ToolResult:
+    """Run the tool once. Everything it does wrong becomes an error result; cancellation passes through."""
+    env = await site.agent.env(site.run.conversation_id)
+    context = ToolContext(site, env)
+    try:
+        result = await _result(site, context, arguments)
+        await context.end_output()
+    finally:
+        await env.close()
+    if context.diagnostics:
+        result = msgspec.structs.replace(result, diagnostics=[*(result.diagnostics or []), *context.diagnostics])
+    return result
+
+
+async def _result(site: CallSite, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+    try:
+        returned = await _wrapped(site, context)(arguments)
+        result = normalized(returned, site.tool.signature.returns)
+    except LOST:
+        raise
+    except ToolError as error:
+        return ToolResult(well_formed(error.what), is_error=True)
+    except InvalidValue as error:
+        return error_result("tool_error", f"the result cannot be stored: {error}")
+    except asyncio.CancelledError:
+        if site.run.abort_requested or _being_cancelled():
+            raise
+        return error_result("tool_error", "the tool cancelled itself")
+    except Exception as error:
+        site.agent.report(f"tool {site.tool.name}", error)
+        text = error.what if isinstance(error, Error) else str(error)
+        return error_result("tool_error", well_formed(f"{type(error).__name__}: {text}"))
+    if isinstance(result, Sleep | Wait):
+        return error_result("invalid_park", "this call cannot park")
+    return result
+
+
+def _wrapped(site: CallSite, context: ToolContext) -> Next:
+    async def innermost(arguments: dict[str, Any]) -> Any:
+        return await site.tool(context, **site.tool.decode(arguments))
+
+    call_next: Next = innermost
+    for wrap in site.resolved.wraps:
+        call_next = _around(wrap.function, context, call_next)
+    return call_next
+
+
+def _around(function: Callable[..., Awaitable[Any]], context: ToolContext, inner: Next) -> Next:
+    async def call(arguments: dict[str, Any]) -> Any:
+        return await function(context, arguments, inner)
+
+    return call
+
+
+def _being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,142 @@
+"""Preparing a request: sections to a prompt change, the context to messages, hooks over them."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from perdure.agent.agent import Agent, AgentNames
+from perdure.agent.context import Context, for_model
+from perdure.agent.documents import LiveDoc, UsageDoc
+from perdure.agent.hook_context import HookContext, SectionContext
+from perdure.agent.prompt import KEEP, Rendered, change
+from perdure.agent.submissions import Settled
+from perdure.agent.usage import total
+from perdure.base.errors import Error
+from perdure.base.ids import ConversationId, EntryId
+from perdure.base.text import well_formed
+from perdure.models.messages import AssistantMessage, Message, SystemMessage
+from perdure.models.protocol import Model, ModelRequest
+from perdure.tasks.runtime import TaskRun
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a request will be made from."""
+
+    model: str
+    thinking: str | None
+    change: SystemMessage | None
+    newest: EntryId
+
+
+async def prepare_request(agent: Agent, conversation: ConversationId) -> Prepared | Settled:
+    """Resolve the agent and render its prompt, outside the line. A `Settled` tells why there can be no request."""
+    names = await agent.names(conversation)
+    if names.model is None:
+        detail = "no model: configure the conversation with model='provider:model', or set settings.default_model"
+        return Settled("unanswered", reason="no_model", detail=detail)
+    transcript = await agent.transcripts.get(conversation)
+    rendered = await render_sections(agent, conversation, names)
+    offers = [resolved.tool.offer for resolved in names.resolved.tools.values()]
+    message = change(transcript.context().prompt, rendered, offers)
+    return Prepared(names.model, names.thinking, message, transcript.newest)
+
+
+async def render_sections(agent: Agent, conversation: ConversationId, names: AgentNames) -> list[Rendered]:
+    """The prompt's sections now; one that raises keeps its last text and is reported."""
+    rendered: list[Rendered] = [("instructions", names.instructions)]
+    if not names.resolved.sections:
+        return rendered
+    context = SectionContext(agent, conversation, names)
+    try:
+        for section in names.resolved.sections:
+            try:
+                text = await section.function(context)
+                if text is not None and not isinstance(text, str):
+                    raise TypeError(f"a section gives text or None, not {type(text).__name__}")
+                rendered.append((section.name, None if text is None else well_formed(text)))
+            except Exception as error:
+                agent.report(f"section {section.extension}.{section.name}", error)
+                rendered.append((section.name, KEEP))
+    finally:
+        await context.close()
+    return rendered
+
+
+async def build_request(
+    agent: Agent, run: TaskRun, model: Model, context: Context, thinking: str | None
+) -> ModelRequest:
+    """The request that a context gives for a model, after the `before_request` hooks."""
+    view = for_model(context, model.system_updates)
+    messages = view.messages
+    names = await agent.names(run.conversation_id)
+    hooks = names.resolved.hooks_at("before_request")
+    if hooks:
+        hook_context = HookContext(agent, run, names)
+        for hook in hooks:
+            try:
+                replaced = await hook.function(hook_context, list(messages))
+                if replaced is not None:
+                    messages = _checked_messages(replaced)
+            except Exception as error:
+                agent.report(f"hook {hook.name}", error)
+    return ModelRequest(
+        messages,
+        system=view.system,
+        tools=view.tools,
+        thinking=thinking,  # type: ignore[arg-type]
+        session_id=f"perdure-{run.conversation_id}",
+        options=agent.settings.stream_options,
+        load_blob=agent_blob(agent),
+    )
+
+
+def agent_blob(agent: Agent) -> Any:
+    """Reads attachments from the session's store."""
+
+    async def load(digest: str) -> bytes:
+        blob = await (await agent.session.store.settled()).blob(digest)
+        if blob is None:
+            raise Error(f"no stored attachment {digest}")
+        return blob.content
+
+    return load
+
+
+async def hooks_after_response(agent: Agent, run: TaskRun, message: AssistantMessage) -> None:
+    """Let observers see a response; what they raise is reported."""
+    names = await agent.names(run.conversation_id)
+    for hook in names.resolved.hooks_at("after_response"):
+        try:
+            await hook.function(HookContext(agent, run, names), message)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            agent.report(f"hook {hook.name}", error)
+
+
+async def spent_budget(agent: Agent, conversation: ConversationId) -> str | None:
+    """Which bound of the budget is reached, for people; None while there is room."""
+    budget = agent.settings.budget
+    if budget.max_cost is None and budget.max_turns is None and budget.max_tokens is None:
+        return None
+    live: Any = await agent.session.value_of(LiveDoc, conversation)
+    turns = live["run"]["turns"] if live is not None and live["run"] is not None else 0
+    if budget.max_turns is not None and turns >= budget.max_turns:
+        return f"{turns} turns of at most {budget.max_turns}"
+    usage: Any = await agent.session.value_of(UsageDoc, conversation)
+    if usage is None:
+        return None
+    spent = total([usage])
+    tokens = spent["input"] + spent["output"]
+    if budget.max_tokens is not None and tokens >= budget.max_tokens:
+        return f"{tokens} tokens of at most {budget.max_tokens}"
+    if budget.max_cost is not None and spent["cost"] >= budget.max_cost:
+        return f"{spent['cost']} USD of at most {budget.max_cost}"
+    return None
+
+
+def _checked_messages(messages: Any) -> list[Message]:
+    if not isinstance(messages, list):
+        raise TypeError("before_request gives a list of messages or None")
+    return messages

@@ -1,0 +1,48 @@
+"""Commit rules of the agent: a run whose generation ended by itself is closed in the same commit."""
+
+from typing import Any
+
+from perdure.agent.documents import LiveDoc
+from perdure.agent.runs import close_run
+from perdure.agent.submissions import Settled
+from perdure.storage.records import Task
+from perdure.tasks.outcomes import AnyOutcome, Completed
+from perdure.tasks.states import outcome_of
+from perdure.tasks.transaction import TaskTransaction
+
+GENERATION = "perdure.generation"
+TOOL = "perdure.tool"
+
+
+async def close_ended(tx: TaskTransaction) -> None:
+    """Settle what no code will settle any more: runs and slots of tasks that faulted, were aborted or orphaned."""
+    for write in list(tx.changes.tasks.values()):
+        task = write.task
+        if task.status not in ("completing", "terminal") or task.kind not in (GENERATION, TOOL):
+            continue
+        live: Any = await tx.value_of(LiveDoc, task.conversation)
+        if live is None:
+            continue
+        if task.kind == GENERATION:
+            await _close_run_of(tx, task, live)
+        elif task.status == "terminal":
+            await _close_slot(tx, task, live)
+
+
+async def _close_run_of(tx: TaskTransaction, task: Task, live: Any) -> None:
+    run = live["run"]
+    if run is None or run["generation"] != task.id:
+        return
+    outcome = outcome_of(task)
+    if isinstance(outcome, Completed):
+        return
+    await close_run(tx, task.conversation, Settled("unanswered", reason=outcome.status, detail=outcome.why or None))
+
+
+async def _close_slot(tx: TaskTransaction, task: Task, live: Any) -> None:
+    slot = live["tools"].get(str(task.id))
+    if slot is None or slot["status"] == "done":
+        return
+    outcome: AnyOutcome = outcome_of(task)
+    done = {"name": slot["name"], "call_id": slot["call_id"], "status": "done", "is_error": True, "ended": outcome.status}
+    await tx.patch(LiveDoc, task.conversation, [{"op": "replace", "path": f"/tools/{task.id}", "value": done}])

@@ -1,0 +1,135 @@
+"""What a tool is handed while it runs."""
+
+import asyncio
+from typing import Any
+
+from perdure.agent.agent import AgentNames
+from perdure.agent.calls import CallSite
+from perdure.agent.documents import LiveDoc
+from perdure.agent.output import OutputBuffer, Throttle
+from perdure.base import jsonvalue
+from perdure.base.errors import InvocationEnded
+from perdure.base.ids import ConversationId, TaskId
+from perdure.base.text import well_formed
+from perdure.env.protocol import ExecutionEnv
+from perdure.models.protocol import Models
+from perdure.session.documents import Document
+from perdure.tasks.outcomes import Outcome
+from perdure.tasks.transaction import TaskTransaction
+
+
+class ToolContext:
+    """One run of one call. Once the call has ended, every use raises `InvocationEnded`."""
+
+    def __init__(self, site: CallSite, env: ExecutionEnv) -> None:
+        self.task_id: TaskId = site.run.task_id
+        self.conversation_id: ConversationId = site.run.conversation_id
+        self.call_id = site.call.id
+        self.call_tag = site.tag
+        self.env = env
+        self.models: Models = site.agent.models
+        self.diagnostics: list[str] = []
+        self._site = site
+        self._buffer = OutputBuffer()
+        self._throttle = Throttle(site.agent.session.clock, self._commit_output)
+
+    def output(self, chunk: str | bytes) -> None:
+        """Stream output to everyone who watches. Bounded: the newest 50 KiB or 2,000 lines are kept."""
+        self._check()
+        self._buffer.append(chunk)
+        self._throttle.touch()
+
+    async def details(self, value: Any) -> None:
+        """Structured details for UIs, shown under the call now; the result's own details replace them at the end."""
+        self._check()
+        jsonvalue.check(value)
+        async with self._site.run.transaction() as tx:
+            ops = [{"op": "add", "path": f"/tools/{self.task_id}/details", "value": value}]
+            await self._patch(tx, ops)
+
+    def diagnostic(self, text: str) -> None:
+        """A line for the model, appended to the result as one marked block."""
+        self._check()
+        self.diagnostics.append(well_formed(text))
+
+    def transaction(self) -> TaskTransaction:
+        """A block on the line in the call's name. It cannot decide: a tool returns instead."""
+        self._check()
+        tx = self._site.run.transaction()
+        tx.may_decide = False
+        return tx
+
+    async def memo(self, name: str, value: Any = None, *, type: Any = None) -> Any:
+        """A small value stored with the call; the first writer wins, also across a crash."""
+        self._check()
+        return await self._site.run.memo(name, value, type=type)
+
+    async def create_task(
+        self, task: Any, *, conversation: ConversationId | None = None, background: bool = False
+    ) -> TaskId:
+        """Create a task owned by this call, or with `conversation` (and `background`) by a conversation."""
+        async with self.transaction() as tx:
+            return tx.create_task(task, conversation=conversation, background=background)
+
+    async def wait_task(self, id: TaskId) -> Outcome:
+        """Wait in memory for a task's end."""
+        self._check()
+        outcome: Outcome = await self._site.agent.session.tasks.wait(id)
+        return outcome
+
+    async def read(self, document: Document[Any], scope_id: int | None = None, *, key: str | None = None) -> Any:
+        """A document's committed value, or None. Conversation documents default to this conversation's."""
+        self._check()
+        if scope_id is None and document.scope == "conversation":
+            scope_id = self.conversation_id
+        return await self._site.agent.session.snapshot(document, scope_id, key=key)
+
+    def conversation(self, id: ConversationId | None = None) -> Any:
+        """A handle on a conversation, by default this one."""
+        self._check()
+        assert self._site.agent.handle is not None
+        return self._site.agent.handle(id or self.conversation_id)
+
+    @property
+    def agent(self) -> AgentNames:
+        """This conversation's agent as it was when the call began."""
+        return self._site.names
+
+    @property
+    def abort_requested(self) -> bool:
+        """Whether the call is being stopped."""
+        return self._site.run.abort_requested
+
+    def now(self) -> float:
+        """Seconds since the epoch, by the injected clock."""
+        self._check()
+        return self._site.agent.session.clock.now()
+
+    async def end_output(self) -> str:
+        """No more output; returns what is kept (called by the tool task)."""
+        self._buffer.end()
+        await self._throttle.close()
+        return self._buffer.text()
+
+    def _check(self) -> None:
+        if self._site.run.ended:
+            raise InvocationEnded("the call has ended", hint="code that outlives its call can do nothing")
+
+    async def _commit_output(self) -> int:
+        ops = self._buffer.take_operations(f"/tools/{self.task_id}/output")
+        if not ops or self._site.run.ended:
+            return 0
+        async with self._site.run.transaction(progress=True) as tx:
+            await self._patch(tx, ops)
+        return sum(len(op["value"]) for op in ops)
+
+    async def _patch(self, tx: TaskTransaction, ops: list[dict[str, Any]]) -> None:
+        live: Any = await tx.value_of(LiveDoc, self.conversation_id)
+        if live is not None and str(self.task_id) in live["tools"]:
+            await tx.patch(LiveDoc, self.conversation_id, ops)
+
+
+async def cancelled_quietly(task: "asyncio.Task[Any]") -> None:
+    """Cancel a task and wait until it is gone."""
+    task.cancel()
+    await asyncio.wait([task])

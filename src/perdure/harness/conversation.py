@@ -1,0 +1,123 @@
+"""A conversation as a host program holds it."""
+
+from typing import Any, Literal
+
+from perdure.agent.agent import AgentNames
+from perdure.agent.configure import configure
+from perdure.agent.documents import LiveDoc, UsageDoc
+from perdure.agent.submissions import Draft, WhenBusy, input_draft, write_draft
+from perdure.agent.usage import total
+from perdure.base.errors import NotFound
+from perdure.base.ids import ConversationId, EntryId, TaskId
+from perdure.extensions.results import UNSET
+from perdure.harness.submission import Submission
+from perdure.models.messages import Message
+from perdure.storage.records import Entry
+
+
+class Conversation:
+    """A handle: it holds no state but the id, so any number may exist."""
+
+    def __init__(self, harness: Any, id: ConversationId) -> None:
+        self._harness = harness
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"Conversation({self.id})"
+
+    async def submit(
+        self,
+        content: str | list[Any],
+        *,
+        request_id: str | None = None,
+        when_busy: WhenBusy = "follow_up",
+        notify: tuple[TaskId, str] | None = None,
+    ) -> Submission:
+        """Hand in an input; returns once it is stored. Starts scheduling.
+
+        With a `request_id` this is exactly-once: the same id with the same content gives the first submission, with
+        other content it raises `RequestConflict`. While a run is open, `follow_up` waits for its end, `steer` joins
+        it after the current tool round, `reject` raises `Busy` and stores nothing.
+        """
+        draft = input_draft(content, request_id=request_id, when_busy=when_busy, notify=notify)
+        return await self._admit(draft)
+
+    async def write(
+        self, entry: Any, *, request_id: str | None = None, head: EntryId | Literal[True] | None = None
+    ) -> Submission:
+        """Hand in a passive entry: placed at once when nothing is open or queued, else at the next boundary."""
+        return await self._admit(write_draft(entry, request_id=request_id, head=head))
+
+    async def _admit(self, draft: Draft) -> Submission:
+        id = await self._harness.admit(self.id, draft)
+        return Submission(self._harness, self.id, id)
+
+    async def abort(self, *, background: bool = False, keep_queued: bool = False) -> None:
+        """Stop the current work and withdraw queued inputs, in one commit; return when the conversation is idle.
+
+        `background` reaches background work too; `keep_queued` leaves the inbox alone.
+        """
+        await self._harness.abort(self.id, background=background, keep_queued=keep_queued)
+        await self.wait_idle()
+
+    async def wait_idle(self) -> None:
+        """Wait until no run is open and no foreground task is live."""
+        await self._harness.wait_idle(self.id)
+
+    async def agent(self) -> AgentNames:
+        """The conversation's agent: names resolved to what is installed now."""
+        names: AgentNames = await self._harness.agent.names(self.id)
+        return names
+
+    async def configure(
+        self,
+        *,
+        model: Any = UNSET,
+        thinking: Any = UNSET,
+        extensions: Any = UNSET,
+        tools: Any = UNSET,
+        instructions: Any = UNSET,
+        cwd: Any = UNSET,
+    ) -> None:
+        """Change the conversation's agent, from the next request on. None clears a field back to the host's default.
+
+        `extensions` and `tools` are exact lists, or `Add(*names)` / `Remove(*names)` against the default.
+        """
+        fields = dict(
+            model=model, thinking=thinking, extensions=extensions, tools=tools, instructions=instructions, cwd=cwd
+        )
+        async with self._harness.session.transaction() as tx:
+            await configure(tx, self.id, **fields)
+
+    async def fork(
+        self, entry_id: EntryId, *, owner: TaskId | None = None, key: str | None = None
+    ) -> "Conversation":
+        """A conversation that sees this one up to the entry, without copying it. The same key gives the same fork."""
+        id: ConversationId = await self._harness.fork(self.id, entry_id, owner=owner, key=key)
+        return Conversation(self._harness, id)
+
+    async def messages(self) -> list[Message]:
+        """What a model would read now: the active range, paired and in order."""
+        transcript = await self._harness.agent.transcripts.get(self.id)
+        await self._harness.session.store.settled()
+        found: list[Message] = transcript.context().messages
+        return found
+
+    async def entries(
+        self, *, after: EntryId | None = None, before: EntryId | None = None, newest_first: bool = False, limit: int = 100
+    ) -> list[Entry]:
+        """A page of the stored transcript, ancestors included."""
+        storage = await self._harness.session.store.settled()
+        order = "newest" if newest_first else "oldest"
+        if await self._harness.session.conversation(self.id) is None:
+            raise NotFound(f"no conversation {self.id}")
+        return list(await storage.scan_entries(self.id, after=after, before=before, order=order, limit=limit))
+
+    async def live(self) -> Any:
+        """What happens now: the run, the streaming answer, tool calls. Shared JSON, not for changing."""
+        return await self._harness.session.value_of(LiveDoc, self.id)
+
+    async def usage(self) -> dict[str, Any]:
+        """What this conversation's own requests and tools used."""
+        value = await self._harness.session.value_of(UsageDoc, self.id)
+        return total([value] if value is not None else [])

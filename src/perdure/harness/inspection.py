@@ -1,0 +1,47 @@
+"""What `inspect()` tells: the state of a session at one glance, from memory only."""
+
+from typing import Any
+
+from perdure.harness.reports import Reports
+from perdure.session.session import Session
+from perdure.tasks.tasks import Tasks
+
+
+def inspection(session: Session[Any], tasks: Tasks, reports: Reports) -> dict[str, Any]:
+    """Live tasks with what they wait for, blocked ones with the reason, the line, recent reports."""
+    now = session.clock.now()
+    scheduler = tasks.scheduler
+    live = []
+    for task in sorted(tasks.index.tasks.values(), key=lambda task: task.id):
+        row: dict[str, Any] = {
+            "id": task.id,
+            "kind": task.kind,
+            "conversation": task.conversation,
+            "status": task.status,
+            "owner": task.owner,
+        }
+        if task.background:
+            row["background"] = True
+        if task.abort_requested:
+            row["abort_requested"] = True
+        if task.on:
+            row["waits_for"] = list(task.on)
+        if task.deadline is not None:
+            row["until"] = task.deadline / 1000
+        if task.id in scheduler.blocked:
+            row["blocked"] = scheduler.blocked[task.id]
+        if task.id in scheduler.invocations and task.abort_requested:
+            row["ignores_cancellation"] = True
+        live.append(row)
+    wake = tasks.wake()
+    return {
+        "location": session.storage.location,
+        "now": now,
+        "seq": session.seq,
+        "epoch": session.epoch,
+        "scheduling": scheduler.active,
+        "wake": {"active": wake.active, "at": wake.at},
+        "tasks": live,
+        "line": session.line.long_hold(),
+        "reports": list(reports.kept),
+    }

@@ -1,0 +1,70 @@
+"""A submission as its sender holds it."""
+
+from typing import Any
+
+import msgspec
+
+from perdure.agent.submissions import Settled, settled_of
+from perdure.base.errors import NotFound, Unanswered
+from perdure.base.ids import ConversationId, EntryId, SubmissionId
+from perdure.models.messages import AssistantMessage, Usage, decode_messages, text_of
+from perdure.storage.records import SubmissionStatus
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The answer to a submission: its text, its entry, the tokens of the response that gave it."""
+
+    text: str
+    entry_id: EntryId | None
+    usage: Usage | None = None
+
+
+class Submission:
+    """One submission. Its state is stored; this is only a way to ask for it."""
+
+    def __init__(self, harness: Any, conversation: ConversationId, id: SubmissionId) -> None:
+        self._harness = harness
+        self.conversation_id = conversation
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"Submission({self.id})"
+
+    async def status(self) -> SubmissionStatus:
+        """queued, placed, done or unanswered."""
+        return (await self._record()).status
+
+    async def settled(self) -> Settled:
+        """Wait until it is settled and tell how. Never raises for an unanswered one; cancelling changes nothing."""
+        settled: Settled = await self._harness.wait_settled(self.id)
+        return settled
+
+    async def wait(self) -> Answer:
+        """Wait for the answer. Raises `Unanswered` if the submission ended without one."""
+        settled = await self.settled()
+        if settled.status != "done":
+            raise Unanswered(settled.reason or "unanswered", settled.detail)
+        if settled.answer is None:
+            return Answer("", None)
+        entry = await self._harness.session.store.entry(settled.answer)
+        if entry is None:
+            raise NotFound(f"entry {settled.answer} is gone")
+        messages = decode_messages(entry.messages)
+        message = messages[0] if messages else None
+        usage = message.usage if isinstance(message, AssistantMessage) else None
+        return Answer(text_of(message) if message is not None else "", settled.answer, usage)
+
+    async def abort(self) -> bool:
+        """Withdraw it while it is queued; once it is placed, abort its run. False if it was settled already."""
+        aborted: bool = await self._harness.abort_submission(self.conversation_id, self.id)
+        return aborted
+
+    async def _record(self) -> Any:
+        record = await self._harness.session.store.submission(self.id)
+        await self._harness.session.store.settled()
+        if record is None:
+            raise NotFound(f"no submission {self.id}")
+        return record
+
+
+__all__ = ["Answer", "Submission", "settled_of"]
