@@ -106,9 +106,9 @@ def _is_strict(value: Any, levels: int) -> bool:
     if kind is str:
         return _is_text(value)
     if kind is int:
-        return -LARGEST_INTEGER <= value <= LARGEST_INTEGER
+        return -LARGEST_INTEGER <= value <= LARGEST_INTEGER  # type: ignore[no-any-return]
     if kind is float:
-        return math.isfinite(value)  # type: ignore[no-any-return]
+        return math.isfinite(value)
     return value is None or kind is bool
 
 
