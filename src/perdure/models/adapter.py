@@ -37,7 +37,8 @@ class Connections:
         self._models: dict[Endpoint, Model] = {}
         self._providers: list[WireProvider[Any]] = []
 
-    async def _model(self, endpoint: Endpoint) -> Model:
+    async def open(self, endpoint: Endpoint) -> Model:
+        """The library's model for an endpoint, connected when it is first asked."""
         if endpoint not in self._models:
             provider = _open_provider(endpoint)
             await provider.__aenter__()
@@ -52,7 +53,7 @@ class Connections:
         received = Received(name)
         started = False
         try:
-            model = await self._model(endpoint)
+            model = await self.open(endpoint)
             messages = await to_wire(request, model.system)
             async with model_request_stream(
                 model,

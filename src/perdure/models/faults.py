@@ -130,9 +130,7 @@ def _other(error: ModelAPIError, words: str, said: str, status: int | None, *, s
         return RequestRefused(words) if _any(REFUSED, said) else BadRequest(words)
     if error.in_stream:
         return Overloaded(words, hint="the provider reported it in the middle of its answer")
-    if started:
-        return CutOff(words, hint="the answer ended before it was complete")
-    return ModelError(words)
+    return CutOff(words, hint="the answer ended before it was complete" if started else "it could not be read")
 
 
 def _network(error: Exception, name: str, *, started: bool) -> ModelError:

@@ -139,7 +139,7 @@ def by_progress(turns: Sequence[FakeTurn | JsonObject]) -> Answer:
 
     def answer(body: JsonObject) -> FakeTurn:
         place = sum(message.get("role") == "assistant" for message in body.get("messages", []))
-        here = due[place] if place < len(due) else []
+        here: list[FakeTurn] = due[place] if place < len(due) else []
         number = taken.get(place, 0)
         taken[place] = number + 1
         if number < len(here):
@@ -155,8 +155,7 @@ _OUT_OF_TURNS: Final = FakeTurn(status=400, error=_error("the script has no turn
 def _turn(turn: FakeTurn | JsonObject) -> FakeTurn:
     if isinstance(turn, FakeTurn):
         return turn
-    told: FakeTurn = msgspec.convert(turn, type=FakeTurn)
-    return told
+    return msgspec.convert(turn, type=FakeTurn)
 
 
 def deltas(turn: FakeTurn) -> Iterator[JsonObject]:

@@ -47,7 +47,7 @@ class Turn(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, hold=event)
 
 
-TurnLike = Turn | Block | str | ModelError | list["Turn | Block | str"]
+TurnLike = Turn | Block | str | ModelError | Sequence["Turn | Block | str"]
 """A text says it; a call calls it; a list is one turn of several blocks; an error fails."""
 
 
@@ -137,7 +137,7 @@ def as_turn(turn: TurnLike) -> Turn:
         return say(turn)
     if isinstance(turn, ModelError):
         return fail(turn)
-    if isinstance(turn, list):
+    if isinstance(turn, Sequence):
         parts = [as_turn(part) for part in turn]
         blocks = tuple(block for part in parts for block in part.content)
         if not parts:
