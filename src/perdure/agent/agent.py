@@ -3,14 +3,14 @@
 import hashlib
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from perdure.agent.documents import AgentDoc
 from perdure.agent.settings import Settings
 from perdure.agent.transcripts import Transcripts
-from perdure.base.ids import ConversationId
+from perdure.base.ids import ConversationId, TaskId
 from perdure.env.protocol import ExecutionEnv
 from perdure.extensions.registry import Registry
 from perdure.extensions.resolve import Resolved, resolve
@@ -20,6 +20,9 @@ from perdure.session.session import Session
 from perdure.tasks.definition import TaskDefinition
 from perdure.tasks.scheduler import Reporter
 from perdure.tasks.transaction import TaskTransaction
+
+RESOLVED_KEPT: Final = 1024
+"""Conversations whose resolved agent is kept; resolving again costs microseconds."""
 
 EnvFunction = Callable[[ConversationId, str | None], Any]
 
@@ -67,6 +70,8 @@ class Agent:
         """Names this session in the marks of processes that its calls start."""
         self.handle: Callable[[ConversationId], Any] | None = None
         """Makes conversation handles for tools; the harness sets it."""
+        self.fresh: set[TaskId] = set()
+        """Calls that were stored with their intent and have not begun: only this process knows, so a crash forgets."""
         self._env = env
         self._builtin = builtin_tasks
         self._resolved: dict[ConversationId, tuple[Any, int, Any, AgentNames]] = {}
@@ -77,7 +82,10 @@ class Agent:
 
     async def names(self, conversation: ConversationId) -> AgentNames:
         """The conversation's agent, resolved now. Costs nothing while neither names nor registry change."""
-        value: Any = await self.session.value_of(AgentDoc, conversation)
+        return self.names_of(conversation, await self.session.value_of(AgentDoc, conversation))
+
+    def names_of(self, conversation: ConversationId, value: Any) -> AgentNames:
+        """The agent that a value of the agent document means now."""
         snapshot = self.registry.snapshot()
         default = self.settings.extensions
         known = self._resolved.get(conversation)
@@ -91,6 +99,8 @@ class Agent:
             stored.get("cwd"),
             resolve(snapshot, stored.get("extensions"), stored.get("tools"), default),
         )
+        if len(self._resolved) >= RESOLVED_KEPT:
+            self._resolved.clear()
         self._resolved[conversation] = (value, snapshot.version, list(default) if default else default, names)
         return names
 

@@ -65,6 +65,20 @@ async def answer_message(agent: Agent, run: TaskRun, answer: EntryId) -> Assista
     return message
 
 
+def ready_at_once(site: CallSite) -> bool:
+    """Whether a call's arguments can be checked on the spot: no gate to ask, nothing to prepare, and they fit."""
+    arguments = site.call.arguments
+    gates = site.names.resolved.hooks_at("before_tool")
+    if isinstance(arguments, str) or site.tool.prepare_arguments or any(g.concerns(site.call.name) for g in gates):
+        return False
+    try:
+        jsonvalue.check(arguments)
+        site.tool.decode(arguments)
+    except Exception:
+        return False
+    return True
+
+
 async def check_call(site: CallSite) -> HookedCall | ToolResult:
     """Repair, validate, ask the gates in order, validate again. A result instead: the call must not run."""
     arguments = site.call.arguments

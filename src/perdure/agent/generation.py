@@ -10,7 +10,7 @@ from perdure.agent.prepare import build_request, hooks_after_response, prepare_r
 from perdure.agent.runs import close_run, finish_run, join_run
 from perdure.agent.streaming import Partial, cut_message, stream_answer
 from perdure.agent.submissions import Settled
-from perdure.agent.calls import answer_message
+from perdure.agent.calls import CallSite, answer_message, ready_at_once
 from perdure.agent.tool_task import ToolTask
 from perdure.agent.usage import book
 from perdure.base.delta import Operation
@@ -21,6 +21,7 @@ from perdure.models.retry import next_attempt
 from perdure.tasks.decisions import Next
 from perdure.tasks.definition import phase, task
 from perdure.tasks.runtime import TaskRun
+from perdure.tasks.states import Checkpoint, Pending, apply_state
 from perdure.tasks.transaction import TaskTransaction
 
 EMPTY_ATTEMPTS = 2
@@ -166,6 +167,7 @@ class _Request:
         meaning = classify(message)
         if isinstance(meaning, Empty):
             return await self._was_empty(message)
+        ready = await self._ready_calls(meaning)
         async with self.run.transaction() as tx:
             answer = put(tx, self.conversation, AssistantEntry, message, task=self.run.task_id)
             await book(tx, self.conversation, "models", self.model_name, message.usage)
@@ -175,14 +177,28 @@ class _Request:
                 case NoAnswer(reason=reason, detail=detail):
                     settled = Settled("unanswered", reason=reason, detail=detail)
                 case Round(calls=calls):
-                    return await self._start_round(tx, answer, calls)
+                    return await self._start_round(tx, answer, calls, ready)
             if settled.status == "done":
                 await finish_run(tx, self.conversation, settled, self.agent.settings, Generation)
             else:
                 await close_run(tx, self.conversation, settled)
             return tx.complete({"answer": answer})
 
-    async def _start_round(self, tx: TaskTransaction, answer: EntryId, calls: list[ToolCall]) -> Next[Any]:
+    async def _ready_calls(self, meaning: Any) -> dict[int, str]:
+        """Calls whose intent can be stored with the answer: their position, and the tool's replay policy."""
+        if not isinstance(meaning, Round):
+            return {}
+        names = await self.agent.names(self.conversation)
+        found = {}
+        for position, call in enumerate(meaning.calls):
+            resolved = names.resolved.tools.get(call.name)
+            if resolved is not None and ready_at_once(CallSite(self.agent, self.run, names, call, resolved)):
+                found[position] = resolved.tool.replay
+        return found
+
+    async def _start_round(
+        self, tx: TaskTransaction, answer: EntryId, calls: list[ToolCall], ready: dict[int, str]
+    ) -> Next[Any]:
         live: Any = await tx.value_of(LiveDoc, self.conversation)
         ops: list[Operation] = [{"op": "replace", "path": "/run/turns", "value": live["run"]["turns"] + 1}]
         if live["partial"] is not None:
@@ -199,7 +215,8 @@ class _Request:
             if call.name not in offered:
                 put(tx, self.conversation, ToolResultEntry, unavailable(call), task=self.run.task_id)
             elif not (sequential and started):
-                started.append(await start_call(tx, self.conversation, self.run.task_id, answer, position, call))
+                id = await start_call(self.agent, tx, self.run, answer, position, call, ready.get(position))
+                started.append(id)
         if not started:
             return tx.goto(self.this.boundary, answer)
         if sequential and len(calls) > 1:
@@ -253,12 +270,18 @@ class _Request:
 
 
 async def start_call(
-    tx: TaskTransaction, conversation: ConversationId, owner: TaskId, answer: EntryId, position: int, call: ToolCall
+    agent: Agent, tx: TaskTransaction, run: TaskRun, answer: EntryId, position: int, call: ToolCall, replay: str | None
 ) -> TaskId:
-    """Create the task of one call, and its slot in the live document."""
-    id = tx.create_task(ToolTask(answer=answer, position=position), owner=owner)
-    slot = {"name": call.name, "call_id": call.id, "status": "pending", "output": ""}
-    await tx.patch(LiveDoc, conversation, [{"op": "add", "path": f"/tools/{id}", "value": slot}])
+    """Create the task of one call and its slot in the live document; with `replay` its intent is stored too."""
+    id = tx.create_task(ToolTask(answer=answer, position=position), owner=run.task_id)
+    if replay is not None:
+        created = tx.changes.tasks[id].task
+        intent = Checkpoint("execute", {"arguments": call.arguments, "replay": replay})
+        tx.put_task(apply_state(created, Pending(intent)))
+        agent.fresh.add(id)
+    status = "pending" if replay is None else "running"
+    slot = {"name": call.name, "call_id": call.id, "status": status, "output": ""}
+    await tx.patch(LiveDoc, run.conversation_id, [{"op": "add", "path": f"/tools/{id}", "value": slot}])
     return id
 
 
@@ -287,7 +310,7 @@ async def _sequential(this: Generation, run: TaskRun, agent: Agent, answer: Entr
             call = calls[position]
             if call.name not in offered:
                 continue  # answered when the round began
-            id = await start_call(tx, run.conversation_id, run.task_id, answer, position, call)
+            id = await start_call(agent, tx, run, answer, position, call, None)
             return tx.wait([id], "all_settled", this.next_call, answer, [id], position + 1)
         return tx.goto(this.boundary, answer)
 

@@ -118,7 +118,7 @@ async def hooks_after_response(agent: Agent, run: TaskRun, message: AssistantMes
 async def spent_budget(agent: Agent, conversation: ConversationId) -> str | None:
     """Which bound of the budget is reached, for people; None while there is room."""
     budget = agent.settings.budget
-    if budget.max_cost is None and budget.max_turns is None and budget.max_tokens is None:
+    if budget.unbounded:
         return None
     live: Any = await agent.session.value_of(LiveDoc, conversation)
     turns = live["run"]["turns"] if live is not None and live["run"] is not None else 0

@@ -14,6 +14,11 @@ class Budget(msgspec.Struct, kw_only=True):
     max_turns: int | None = None
     max_tokens: int | None = None
 
+    @property
+    def unbounded(self) -> bool:
+        """Whether nothing is bounded."""
+        return self.max_cost is None and self.max_turns is None and self.max_tokens is None
+
 
 class Settings(msgspec.Struct, kw_only=True):
     """What a host may set, also while everything runs."""

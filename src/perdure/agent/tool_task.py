@@ -46,11 +46,16 @@ class ToolTask:
 
     @phase
     async def execute(self, run: TaskRun, arguments: dict[str, Any], replay: str) -> Next[Any]:
-        """Only a crash or close leads here: the intent is stored, so the call may have happened."""
+        """The intent is stored. Entered by a call that was stored together with it and begins now; else only a crash
+        or a close leads here, and the call may have happened."""
         agent: Agent = run.host
         site = await call_site(agent, run, self.answer, self.position)
+        fresh = run.task_id in agent.fresh
+        agent.fresh.discard(run.task_id)
         if isinstance(site, ToolCall):
             return await finish(run, site, await interrupted(run, agent))
+        if fresh and run.restarts == 0:
+            return await _execute(run, site, arguments)
         leftovers = await reap(site)
         if replay == "safe" and site.tool.replay == "safe":
             await clear_output(run, agent)

@@ -82,6 +82,10 @@ class Transcripts:
         found.used = self._session.clock.monotonic()
         return found
 
+    def held(self, conversation: ConversationId) -> Transcript | None:
+        """The transcript if it is in memory, as of the newest commit."""
+        return self._loaded.get(conversation)
+
     async def _load(self, conversation: ConversationId, loading: "_Loading") -> None:
         try:
             transcript = await self._read(conversation)

@@ -5,8 +5,7 @@ from collections.abc import Callable, Generator
 from os import PathLike
 from typing import Any, Self
 
-import msgspec
-
+from perdure.agent.advance import advance_generations
 from perdure.agent.agent import Agent
 from perdure.agent.configure import configure
 from perdure.agent.documents import AgentDoc, LiveDoc, UsageDoc
@@ -30,7 +29,6 @@ from perdure.models.protocol import Models
 from perdure.models.provider import ProviderModels
 from perdure.session.publication import Publication
 from perdure.session.session import Session
-from perdure.session.watch import DocumentWatch
 from perdure.storage.open import open_storage
 from perdure.storage.protocol import Storage
 from perdure.tasks.definition import task_definition
@@ -299,6 +297,7 @@ async def _open(
         agent = Agent(session, registry, models or own_models, env_function(env), settings, BUILTIN_TASKS, reports.add)  # type: ignore[arg-type]
         tasks = Tasks(session, agent, host=agent, restart_limit=settings.restart_limit, report=reports.add)
         session.rules.append(close_ended)
+        session.rules.append(lambda tx: advance_generations(agent, tx))
         await tasks.open(recover=recover)
         harness = Harness(session, agent, tasks, reports)
         if own_models is not None:
@@ -332,5 +331,3 @@ class _Shared:
     async def close(self) -> None:
         """The environment belongs to the host program."""
 
-
-_ = (msgspec, DocumentWatch)

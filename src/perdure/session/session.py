@@ -11,14 +11,13 @@ from perdure.base.ids import ROOT, ConversationId, EntryId
 from perdure.base.jsonvalue import Json
 from perdure.session.commit import Commit, build
 from perdure.session.documents import Document
-from perdure.session.eager import run_eagerly
 from perdure.session.forks import value_at
 from perdure.session.line import Line
 from perdure.session.publication import Publication
 from perdure.session.store import Store
 from perdure.session.transaction import Transaction
 from perdure.session.watch import DocumentWatch, Watches
-from perdure.storage.protocol import PipelinedStorage, Storage
+from perdure.storage.protocol import ImmediateStorage, PipelinedStorage, Storage
 from perdure.storage.records import Conversation
 
 X = TypeVar("X", bound=Transaction)
@@ -48,7 +47,7 @@ class Session(Generic[X]):
         self.flushed = 0
         self._transaction_type = transaction_type
         self._pipeline = storage if isinstance(storage, PipelinedStorage) and storage.pipelined else None
-        self._eager = bool(getattr(storage, "eager", False))
+        self._immediate = storage if isinstance(storage, ImmediateStorage) else None
         self._last_flush: asyncio.Future[int] | None = None
         self._failed: Error | None = None
         self._closed = False
@@ -151,32 +150,42 @@ class Session(Generic[X]):
         elif self._pipeline is not None:
             await self._commit_pipelined(self._pipeline, commit)
         else:
-            await self._commit_now(commit)
+            await self._commit_in_turn(commit)
 
-    async def _commit_now(self, commit: Commit) -> None:
+    async def _commit_in_turn(self, commit: Commit) -> None:
         """Store first, then adopt and publish; the line is held until then, also if the caller is cancelled."""
-        job = self._store_and_adopt(commit)
-        if self._eager:
-            pending = run_eagerly(job)
-            if pending is not None:
-                await asyncio.shield(pending)
-        else:
-            await asyncio.shield(asyncio.ensure_future(job))
+        if self._immediate is not None:
+            try:
+                stored = self._immediate.commit_now(commit.batch)
+            except BaseException as error:
+                self._not_stored(error)
+                self.line.release()
+                raise
+            if stored:
+                self._take_over(commit)
+                return
+        await asyncio.shield(asyncio.ensure_future(self._store_and_adopt(commit)))
 
     async def _store_and_adopt(self, commit: Commit) -> None:
         try:
-            try:
-                await self.storage.commit(commit.batch)
-            except StorageRejected:
-                raise
-            except BaseException as error:
-                self._poison(error)
-                raise
+            await self.storage.commit(commit.batch)
+        except BaseException as error:
+            self._not_stored(error)
+            self.line.release()
+            raise
+        self._take_over(commit)
+
+    def _take_over(self, commit: Commit) -> None:
+        try:
             self._adopt(commit)
             self.flushed = commit.batch.seq
             self._publish(commit.publication)
         finally:
             self.line.release()
+
+    def _not_stored(self, error: BaseException) -> None:
+        if not isinstance(error, StorageRejected):
+            self._poison(error)
 
     async def _commit_pipelined(self, pipeline: PipelinedStorage, commit: Commit) -> None:
         """Adopt at once and free the line; publish when storage has flushed."""

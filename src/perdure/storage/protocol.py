@@ -143,6 +143,18 @@ class Storage(Protocol):
 
 
 @runtime_checkable
+class ImmediateStorage(Protocol):
+    """A store that can often commit on the spot, without waiting for anything."""
+
+    def commit_now(self, batch: Batch) -> bool:
+        """Commit the batch here and now; False if that would have to wait: nothing happened, use `commit`.
+
+        Raises what `commit` raises.
+        """
+        ...
+
+
+@runtime_checkable
 class PipelinedStorage(Protocol):
     """A store whose flush takes long: the session goes on with the next transactions meanwhile."""
 

@@ -33,6 +33,8 @@ class TaskRun(Decisions):
         self.conversation_id: ConversationId = record.conversation
         self.wake = wake
         self.host: Any = tasks.host
+        self.restarts: int = state_of(record).restarts
+        """Opens that found the task running since its last progress."""
         self.ended = False
         self.decided = False
         """A transaction of this invocation stored a decision: nothing follows it."""

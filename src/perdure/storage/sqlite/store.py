@@ -109,10 +109,13 @@ class SqliteStorage(SqliteReads):
 
     async def commit(self, batch: Batch) -> int:
         """Store the batch whole or nothing of it; return its seq. Cancelling the caller does not cancel the commit."""
-        writer = self._ready()
-        if writer.commit_now(batch):
+        if self.commit_now(batch):
             return batch.seq
-        return await asyncio.shield(writer.put(batch))
+        return await asyncio.shield(self._ready().put(batch))
+
+    def commit_now(self, batch: Batch) -> bool:
+        """Commit on the event loop if that needs no flush and no waiting; False: nothing happened."""
+        return self._ready().commit_now(batch)
 
     def enqueue(self, batch: Batch) -> "asyncio.Future[int]":
         """Take the batch; the future is done in order, once it is as durable as promised."""
