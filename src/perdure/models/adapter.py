@@ -122,7 +122,9 @@ async def _hang_up(response: StreamedResponse) -> None:
 
 def to_settings(request: ModelRequest, endpoint: Endpoint) -> ModelSettings:
     """The request's options as the library's settings. Unknown ones go through: they are the provider's own."""
-    settings: dict[str, Any] = {"cache": True, **request.options, "max_retries": 0}
+    settings: dict[str, Any] = {"cache": True, **request.options}
+    if endpoint.provider.name != "bedrock":  # its retries are switched off where its client is made
+        settings["max_retries"] = 0
     if request.thinking is not None:
         settings["thinking"] = False if request.thinking == "off" else request.thinking
     if request.session_id and endpoint.provider.name == "openai" and endpoint.base_url is None:
