@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure.base.errors import StorageError, StorageInUse, StorageReadOnly
+from perdure.base.errors import StorageError, StorageFull, StorageInUse, StorageReadOnly
 
 _TEST_LOCK: Final = getattr(fcntl, "F_OFD_GETLK", None)
 _SET_LOCK: Final = getattr(fcntl, "F_OFD_SETLK", None)
@@ -75,7 +75,11 @@ class OwnerLock:
         self._descriptor = descriptor
         _held.add(self)
         self._owner = {"pid": os.getpid(), "started": time.time(), "host": socket.gethostname(), "control": None}
-        self._write()
+        try:
+            self._write()
+        except OSError as error:
+            self._forget()
+            raise StorageFull(f"cannot write {self.path}: {error.strerror}", hint="make room on the disk") from error
 
     def publish(self, *, control: str | None) -> None:
         """Tell whoever asks where this owner listens (the address of its control socket)."""

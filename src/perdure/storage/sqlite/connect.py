@@ -1,6 +1,7 @@
 """Opening a SQLite file: what it is, whether it is ours, and the connections to it. Never changes what is not ours."""
 
 import os
+import struct
 from typing import Final
 from urllib.parse import quote
 
@@ -22,6 +23,11 @@ WAL_KEPT_BYTES: Final = 8 * 1024 * 1024
 READ_WAIT_MS: Final = 1000
 """How long a read waits in the rare moments (recovery, close of another process) when a reader must wait."""
 
+MAGIC: Final = b"SQLite format 3\0"
+HEADER_BYTES: Final = 100
+HEADER: Final = struct.Struct(">16x H 6x I I 28x I 4x I 20x I 4x")
+"""Page size, change counter, pages, user version, application id, change counter for which the pages are right."""
+
 READ_WRITE: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 READ_ONLY: Final = apsw.SQLITE_OPEN_READONLY
 
@@ -40,36 +46,46 @@ def check_place(path: str, *, read_only: bool) -> None:
 
 
 def inspect(path: str) -> None:
-    """Look at the file's header before anything may write to it. Reads nothing but the file, takes no locks.
+    """Look at the file's header before any connection may change a byte. Reads nothing else, takes no locks.
 
-    The file is read by the engine and not with `open`, since closing any other descriptor of it would drop the locks
-    that this process may hold on it.
+    The engine reads it, not `open`: closing any other descriptor of the file would drop the locks of this process.
     """
     if not os.path.exists(path) or os.path.getsize(path) == 0:
         return
-    connection = apsw.Connection(
-        f"file:{quote(os.fsencode(path))}?mode=ro&immutable=1", flags=READ_ONLY | apsw.SQLITE_OPEN_URI
-    )
+    file = apsw.VFSFile("", path, [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
     try:
-        check_ours(connection, path)
+        header, size = file.xRead(HEADER_BYTES, 0), file.xFileSize()
     finally:
-        connection.close()
+        file.xClose()
+    if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
+        raise StorageCorrupt(f"{path} is no store of ours, or damaged from its first byte", hint="choose another file")
+    page, changes, pages, version, application, valid_for = HEADER.unpack_from(header)
+    _check_mark(application, version, path)
+    log = path + "-wal"
+    if os.path.exists(log) and os.path.getsize(log) > 0:
+        return  # the log may hold what the file lacks
+    if changes == valid_for and size < pages * (65536 if page == 1 else page):
+        raise StorageCorrupt(f"{path} has been cut off: {size} bytes of {pages * page}", hint="restore it from a copy")
 
 
 def check_ours(connection: apsw.Connection, path: str) -> bool:
     """Whether the schema is there; False for an empty database. Raises for what is foreign or newer."""
-    application = connection.pragma("application_id")
     version = connection.pragma("user_version")
     tables = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-    empty = tables is None or tables[0] == 0
-    if application != APPLICATION_ID and not (application == 0 and version == 0 and empty):
+    if tables is None or tables[0] == 0:
+        return False
+    _check_mark(connection.pragma("application_id"), version, path)
+    return True
+
+
+def _check_mark(application: object, version: object, path: str) -> None:
+    if application != APPLICATION_ID:
         raise StorageCorrupt(f"{path} is a SQLite database of another program", hint="choose another file")
-    if application == APPLICATION_ID and isinstance(version, int) and version > SCHEMA_VERSION:
+    if isinstance(version, int) and version > SCHEMA_VERSION:
         raise TooNew(
             f"{path} was written by a newer version (schema {version}, this one knows {SCHEMA_VERSION})",
             hint="update perdure",
         )
-    return not empty
 
 
 def connect_writer(path: str, schema: str) -> tuple[apsw.Connection, StorageHead]:
@@ -106,6 +122,8 @@ def connect_reader(path: str, *, read_only: bool) -> apsw.Connection:
     """A connection that only reads. With `read_only` it makes do with a file and a folder that may not be written."""
     connection: apsw.Connection | None = None
     try:
+        if read_only:
+            inspect(path)
         connection = apsw.Connection(path, flags=READ_ONLY, statementcachesize=STATEMENTS_CACHED)
         connection.set_busy_timeout(READ_WAIT_MS)
         try:

@@ -1,6 +1,7 @@
 """The SQLite store: one session in one file."""
 
 import asyncio
+import contextlib
 import os
 import threading
 import weakref
@@ -24,6 +25,8 @@ BUSY_SECONDS: Final = 10.0
 """How long a commit waits for another process that holds the file's write lock."""
 CHECKPOINT_PAGES: Final = 1000
 """Pages of 4 KiB in the write-ahead log after which it is written into the file, beside the commits."""
+LONGEST_LOG_PAGES: Final = 4 * CHECKPOINT_PAGES
+"""Pages of the log after which a commit itself finishes the checkpoint: most of it was done beside it by then."""
 COMMIT_THREAD: Final = "perdure-commit"
 
 _open: "weakref.WeakSet[SqliteStorage]" = weakref.WeakSet()
@@ -59,6 +62,7 @@ class SqliteStorage(SqliteReads):
         self._writer: Writer | None = None
         self._worker = Worker(COMMIT_THREAD)
         self._checkpoint: threading.Thread | None = None
+        self._checkpoint_at = CHECKPOINT_PAGES
 
     @property
     def location(self) -> str:
@@ -152,8 +156,15 @@ class SqliteStorage(SqliteReads):
             self._lock.release()
 
     def _log_grew(self, connection: apsw.Connection, name: str, pages: int) -> int:
-        """After each commit, in whichever thread made it. One checkpoint at a time runs, on a connection of its own."""
-        if pages >= CHECKPOINT_PAGES and (self._checkpoint is None or not self._checkpoint.is_alive()):
+        """After each commit, in whichever thread made it. A checkpoint runs beside the commits, on a connection of its
+        own; under commits without a pause it never sees the end of the log, so now and then one runs between two."""
+        if pages < self._checkpoint_at - CHECKPOINT_PAGES:
+            self._checkpoint_at = CHECKPOINT_PAGES  # the log began anew
+        if pages >= LONGEST_LOG_PAGES:
+            with contextlib.suppress(apsw.Error):  # a reader may hold the log: the next commit tries again
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        elif pages >= self._checkpoint_at and (self._checkpoint is None or not self._checkpoint.is_alive()):
+            self._checkpoint_at = pages + CHECKPOINT_PAGES
             self._checkpoint = threading.Thread(
                 target=_checkpoint_file, args=(self._path,), name="perdure-checkpoint", daemon=True
             )
