@@ -17,7 +17,6 @@ from perdure.storage.sqlite.rows import (
     TASK_STATUS_NUMBER,
     Names,
     Row,
-    waits,
 )
 from perdure.storage.sqlite.statements import READS, WRITES
 
@@ -31,6 +30,7 @@ SETTLED: Final = SUBMISSION_STATUS_NUMBER["done"]
 
 INSERT_ENTRY: Final = WRITES["entry"]
 STEP_TASK: Final = WRITES["task_step"]
+END_TASK: Final = WRITES["task_end"]
 MOVE_HEAD: Final = WRITES["head"]
 
 
@@ -44,6 +44,8 @@ class BatchWriter:
         self._execute = connection.cursor().execute
         self._changes = connection.changes
         self._names = Names(connection)
+        self._told = False
+        """The newest batch's own records tell its seq and the next free id."""
         self._rewindable: dict[int, bool] = {}
         """Documents that have a base, and whether they keep their history."""
 
@@ -71,10 +73,12 @@ class BatchWriter:
             self._execute(WRITES["blob"], (blob.digest, blob.media_type, blob.content))
         self.seq = batch.seq
         self.next_id = batch.next_id
+        self._told = bool(batch.entries) and _tells(batch)
 
     def move_head(self) -> None:
-        """Write where the store stands now."""
-        self._execute(MOVE_HEAD, (self.seq, self.next_id))
+        """Write where the store stands now, unless the newest records tell it."""
+        if not self._told:
+            self._execute(MOVE_HEAD, (self.seq, self.next_id))
 
     def take_back(self, seq: int, next_id: int) -> None:
         """The transaction was rolled back: forget what was learned in it."""
@@ -113,29 +117,36 @@ class BatchWriter:
             self._create_task(task)
             return
         status = TASK_STATUS_NUMBER[task.status]
-        plain = status != TERMINAL and not task.on and task.deadline is None and task.ended_at is None
-        if plain:
-            self._execute(
-                STEP_TASK,
-                (
-                    task.version,
-                    status,
-                    task.abort_requested,
-                    task.unused_value,
-                    task.started_at,
-                    task.state,
-                    task.memos,
-                    task.id,
-                    task.conversation,
-                    self._name(task.kind),
-                    task.background,
-                    task.owner,
-                ),
-            )
-        if not plain or self._changes() != 1:
+        if not self._update_task(task, status):
             self._rewrite_task(task, status)
         if write.input_changed:
             self._execute(WRITES["task_input"], (task.id, self._inline(task.id, task.input, replaces=True)))
+
+    def _update_task(self, task: Task, status: int) -> bool:
+        """The two updates that nearly all are; False: it is another one."""
+        ended = status == TERMINAL
+        if task.deadline is not None or (task.ended_at is not None) != ended:
+            return False
+        values = (
+            task.version,
+            status,
+            task.abort_requested,
+            task.unused_value,
+            task.started_at,
+            _joined(task),
+            task.state,
+            task.memos,
+            task.id,
+            task.conversation,
+            self._name(task.kind),
+            task.background,
+            task.owner,
+        )
+        if ended:
+            self._execute(END_TASK, (*values, task.ended_at))
+        else:
+            self._execute(STEP_TASK, values)
+        return bool(self._changes() == 1)
 
     def _create_task(self, task: Task) -> None:
         status = TASK_STATUS_NUMBER[task.status]
@@ -161,15 +172,9 @@ class BatchWriter:
                 task.memos,
             ),
         )
-        for target in task.on:
-            self._execute(WRITES["wait"], (target, task.id))
 
     def _rewrite_task(self, task: Task, status: int) -> None:
-        """An update that touches an index: parking, waking, ending, moving."""
-        row: Row | None = self._execute(READS["task_waits"], (task.id,)).fetchone()
-        if row is None:
-            raise StorageRejected(f"task {task.id} does not exist")
-        before = waits(row[0])
+        """Any other update: to or from a sleep with a deadline, or of what hardly ever changes."""
         self._execute(
             WRITES["task_whole"],
             (
@@ -191,15 +196,14 @@ class BatchWriter:
                 task.memos,
             ),
         )
-        if before != task.on:
-            for target in before:
-                self._execute(WRITES["unwait"], (target, task.id))
-            for target in task.on:
-                self._execute(WRITES["wait"], (target, task.id))
+        if self._changes() != 1:
+            raise StorageRejected(f"task {task.id} does not exist")
 
     def _submission(self, submission: Submission) -> None:
         status = SUBMISSION_STATUS_NUMBER[submission.status]
         new = submission.id >= self.next_id
+        if not new and self._update_submission(submission, status):
+            return
         values = (
             submission.id,
             submission.conversation,
@@ -218,13 +222,35 @@ class BatchWriter:
             self._inline(submission.id, submission.content, replaces=not new),
         )
         if not new:
-            self._execute(WRITES["submission_step"], values)
-            if self._changes() == 1:
-                return
             self._execute(WRITES["submission_whole"], values)
             if self._changes() == 1:
                 return
         self._execute(WRITES["submission"], values)
+
+    def _update_submission(self, submission: Submission, status: int) -> bool:
+        """Placing and settling; False: it is another update."""
+        if len(submission.content) > INLINE_BYTES:
+            return False
+        self._execute(
+            WRITES["submission_end" if status >= SETTLED else "submission_step"],
+            (
+                submission.id,
+                submission.conversation,
+                status,
+                submission.entry,
+                submission.answer,
+                submission.reason,
+                submission.detail,
+                submission.digest,
+                submission.request_id,
+                submission.notify_task,
+                submission.notify_key,
+                self._name(submission.when_busy),
+                SUBMISSION_KIND_NUMBER[submission.kind],
+                submission.content,
+            ),
+        )
+        return bool(self._changes() == 1)
 
     def _inline(self, id: int, content: bytes, replaces: bool = False) -> bytes | None:
         """The content if it is small; else None, and it lies in a row of its own."""
@@ -287,7 +313,16 @@ class BatchWriter:
 
 
 def _joined(task: Task) -> str | None:
-    return ",".join(map(str, task.on)) if task.on else None
+    return f",{','.join(map(str, task.on))}," if task.on else None
+
+
+def _tells(batch: Batch) -> bool:
+    """Whether the store's newest entry has the batch's seq, and its largest id is the one before the next."""
+    created = [write.task.id for write in batch.tasks if write.created]
+    ids = [batch.entries[-1].id, *created, *(each.target.id for each in batch.copies)]
+    for records in (batch.conversations, batch.submissions, batch.documents):
+        ids += [record.id for record in records]  # type: ignore[attr-defined]
+    return batch.entries[-1].id == max(entry.id for entry in batch.entries) and max(ids) + 1 == batch.next_id
 
 
 def weight(batch: Batch) -> int:

@@ -98,7 +98,7 @@ def entry(row: Row, text: Callable[[int], str]) -> Entry:
 
 
 def waits(stored: str | None) -> tuple[TaskId, ...]:
-    return tuple(TaskId(int(id)) for id in stored.split(",")) if stored else ()
+    return tuple(TaskId(int(id)) for id in stored[1:-1].split(",")) if stored else ()
 
 
 def task(row: Row, text: Callable[[int], str]) -> Task:

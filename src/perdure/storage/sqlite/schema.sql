@@ -1,6 +1,7 @@
 -- One session. Ids come from one sequence for all tables; seq is the number of a commit; times are milliseconds.
 -- A change of this file is a new schema version: see SCHEMA_VERSION in connect.py.
 
+-- seq and next_id lag behind where the newest entry tells them: see read_head in connect.py.
 CREATE TABLE meta(
   id INTEGER PRIMARY KEY CHECK (id = 1),
   schema_version INTEGER NOT NULL,
@@ -38,7 +39,8 @@ CREATE INDEX entry_conversation ON entry(conversation);
 CREATE INDEX entry_head ON entry(conversation) WHERE head IS NOT NULL;
 
 -- ended stands apart from status, so that an ordinary update leaves the live indexes alone.
--- input NULL: it is large and lies in body, so that updates don't write it again. waits: ids, comma between.
+-- input NULL: it is large and lies in body, so that updates don't write it again. waits: ids between commas.
+-- Few indexes: each costs a page in almost every commit, and what is live is few and found in memory first.
 CREATE TABLE task(
   id INTEGER PRIMARY KEY,
   conversation INTEGER NOT NULL,
@@ -59,11 +61,9 @@ CREATE TABLE task(
   memos BLOB
 ) STRICT;
 CREATE INDEX task_conversation ON task(conversation);
-CREATE INDEX task_conversation_live ON task(conversation) WHERE ended = 0;
 CREATE INDEX task_live ON task(id) WHERE ended = 0;
 CREATE INDEX task_owner ON task(owner) WHERE owner IS NOT NULL;
 CREATE INDEX task_deadline ON task(deadline) WHERE deadline IS NOT NULL;
-CREATE TABLE task_wait(target INTEGER, task INTEGER, PRIMARY KEY (target, task)) STRICT, WITHOUT ROWID;
 
 -- content NULL: it is large and lies in body.
 CREATE TABLE submission(
@@ -85,7 +85,6 @@ CREATE TABLE submission(
 ) STRICT;
 CREATE UNIQUE INDEX submission_request ON submission(conversation, request_id) WHERE request_id IS NOT NULL;
 CREATE INDEX submission_conversation ON submission(conversation);
-CREATE INDEX submission_conversation_live ON submission(conversation) WHERE ended = 0;
 CREATE INDEX submission_live ON submission(id) WHERE ended = 0;
 
 -- Large inputs of tasks and contents of submissions, by the record's id.
