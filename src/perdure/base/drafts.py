@@ -155,10 +155,14 @@ def _revoke(proxy: Any) -> None:
     proxy._data = _Revoked()
 
 
+def is_draft(value: Any) -> bool:
+    """Whether it is a draft's root or a part of one."""
+    return type(value) is DictProxy or type(value) is ListProxy
+
+
 def plain(value: Any) -> Json:
     """A draft, or something that holds parts of one, as JSON values of its own. Other values come back as they are."""
-    kind = type(value)
-    if kind is DictProxy or kind is ListProxy:
+    if is_draft(value):
         return plain(value._data)
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}

@@ -54,12 +54,14 @@ class Refused(Error):
 
 
 class InvalidValue(Refused):
-    """A value that is not strict JSON or does not fit its type. `path` is a JSON pointer ("" is the root)."""
+    """A value that is not strict JSON or does not fit its type. `path` is a JSON pointer ("" is the root), `fault` says
+    what is wrong there."""
 
     code = "invalid_value"
 
     def __init__(self, what: str, *, path: str = "", hint: str = "") -> None:
         super().__init__(f"{what} at {path or '/'}", hint=hint)
+        self.fault = what
         self.path = path
 
 

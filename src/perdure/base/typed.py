@@ -1,168 +1,207 @@
 """Values of the types that people bring, as strict JSON and back.
 
-Types may be builtins, Literal, unions, Annotated, NewType, Enum, dataclasses, TypedDicts, msgspec Structs and pydantic
-models, in each other. Nothing is coerced, unknown keys are refused, and what is stored is what was given. Dates, UUIDs
-and Decimals are stored as text. pydantic is used where a type comes from it, and imported by nobody here.
+Types may be builtins, Literal, unions, Annotated with `msgspec.Meta`, NewType, Enum, NamedTuple, dataclasses,
+TypedDicts, msgspec Structs and pydantic models, in each other. Nothing is coerced, unknown keys are refused, and what
+is stored is what was given. Dates, times, UUIDs, Decimals and enum members are stored as the text or number that
+msgspec writes for them; bytes, sets and dicts whose keys are no text are refused when the codec is made.
+`Any`, `object`, `dict` and `list` mean any strict JSON. pydantic is used for what comes from it, and imported by nobody
+here.
 """
 
-import dataclasses
 import re
-from enum import Enum
-from typing import Any, Generic, TypeVar
+from functools import lru_cache
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 import msgspec
 
 from perdure.base import jsonvalue
-from perdure.base.drafts import plain
+from perdure.base.drafts import is_draft, plain
 from perdure.base.errors import InvalidDefinition, InvalidValue
 from perdure.base.jsonvalue import Json
-from perdure.base.typed_keys import KeyCheck, key_check
+from perdure.base.typed_compare import difference, unencodable
+from perdure.base.typed_keys import KeyCheck, Misfit, key_check
+from perdure.base.typed_pydantic import PydanticForm, pydantic_form, wants_pydantic
+from perdure.base.typed_schema import ANYTHING, merged
 
 T = TypeVar("T")
-_PLAIN = (str, int, float, bool, type(None))
-_WHERE = re.compile(r"^(?P<what>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
-_ANY = (Any, object, dict, list, dict[str, Any], list[Any])
+CODECS_KEPT = 1024
+"""Types whose codec is kept; beyond that, seldom used ones are made anew."""
+_JSON_TYPES = (Any, object, dict, list, dict[str, Any], list[Any], dict[str, object], list[object])
+_PATH = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")
+_SUSPECT = re.compile(rb"\d{16}")
+"""Where no sixteen digits stand in a row there is no integer that is too large: cheaper than looking at every value."""
+_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+
+
+class _Form(Protocol):
+    """How values of one type become JSON and come back. `where` names the value's place in errors."""
+
+    def to_json(self, value: Any, where: str) -> Json: ...
+    def from_json(self, data: Json, where: str) -> Any: ...
+    def schema(self) -> dict[str, Any]: ...
 
 
 class Codec(Generic[T]):
-    """Checks and converts values of one type. `where` names its place in error messages."""
+    """Checks and converts values of one type. `where` names their place in error messages."""
 
-    __slots__ = ("_check_keys", "_untyped", "type", "where")
+    __slots__ = ("_form", "type", "where")
 
     def __init__(self, type_: Any, where: str) -> None:
         self.type = type_
         self.where = where
-        self._untyped = type_ in _ANY
-        self._check_keys: KeyCheck | None = None if type_ in (Any, object) else key_check(type_, where)
+        try:
+            self._form = _known_form(type_)
+        except (TypeError, NameError, ValueError) as error:
+            raise InvalidDefinition(f"{where}: {error}") from error
 
     def to_json(self, value: T) -> Json:
-        """The value as JSON of its own. Raises `InvalidValue` with the path if it does not fit the type exactly."""
-        if self._untyped:
-            value = plain(value)
-            jsonvalue.check(value)
-            json: Json = value
-        else:
-            json = _to_json(value, "")
-        if self.type is not Any:
-            self.from_json(json)
-        return json
+        """The value as JSON of its own, sharing nothing with it. Raises `InvalidValue` with the path if the value does
+        not fit the type exactly, or would not come back from JSON as it is."""
+        return self._form.to_json(plain(value) if is_draft(value) else value, self.where)
 
     def from_json(self, data: Json) -> T:
-        """The value of JSON. Raises `InvalidValue` with the path if it does not fit the type exactly."""
-        if self._check_keys is not None:
-            self._check_keys(data, "")
-        try:
-            return msgspec.convert(data, self.type, strict=True, dec_hook=_decode_custom)  # type: ignore[no-any-return]
-        except msgspec.ValidationError as error:
-            raise self._invalid(error) from error
+        """The value of JSON; untyped parts are shared with `data`. Raises `InvalidValue` with the path if `data` is not
+        strict JSON, does not fit the type exactly, or has keys that the type does not know."""
+        return self._form.from_json(data, self.where)  # type: ignore[no-any-return]
 
     def schema(self) -> dict[str, Any]:
-        """The type's JSON Schema; definitions that it refers to stand under `$defs` at the root."""
-        (schema,), definitions = msgspec.json.schema_components(
-            (self.type,), ref_template="#/$defs/{name}", schema_hook=_schema_of_custom
-        )
-        return _hoisted(schema, definitions)
-
-    def _invalid(self, error: msgspec.ValidationError) -> InvalidValue:
-        match = _WHERE.match(str(error))
-        what, path = (match["what"], match["path"] or "") if match else (str(error), "")
-        pointer = re.sub(r"\[(\d+|\.\.\.)\]", r"/\1", path).replace(".", "/") if path else ""
-        return InvalidValue(f"{self.where}: {what}", path=pointer)
+        """The type's JSON Schema (2020-12); all definitions that it refers to stand under `$defs` at the root."""
+        return self._form.schema()
 
 
-_codecs: dict[Any, Codec[Any]] = {}
-
-
+@overload
+def codec(type_: type[T], *, where: str) -> Codec[T]: ...
+@overload
+def codec(type_: Any, *, where: str) -> Codec[Any]: ...
 def codec(type_: Any, *, where: str) -> Codec[Any]:
     """The codec of a type. Raises `InvalidDefinition` naming `where` if JSON cannot hold such values."""
+    return Codec(type_, where)
+
+
+def _known_form(type_: Any) -> _Form:
     try:
-        key = (type_, where)
-        known = _codecs.get(key)
-        if known is None:
-            known = _codecs[key] = Codec(type_, where)
-    except TypeError as error:
-        if "unhashable" not in str(error):
-            raise InvalidDefinition(f"{where}: {error}") from error
-        return Codec(type_, where)
-    return known
+        hash(type_)
+    except TypeError:  # Annotated with metadata that cannot be hashed
+        return _form(type_)
+    return _cached_form(type_)
 
 
-def _to_json(value: Any, path: str) -> Json:
-    kind = type(value)
-    if kind in _PLAIN:
-        jsonvalue.check(value, path=path)
-        return value
-    if kind is list or kind is tuple:
-        return [_to_json(item, f"{path}/{position}") for position, item in enumerate(value)]
-    if kind is dict:
-        for key in value:
-            if type(key) is not str:
-                raise InvalidValue(f"a key that is no text: {key!r}", path=path)
-            jsonvalue.check(key, path=path)
-        return {key: _to_json(item, f"{path}/{jsonvalue.escape(key)}") for key, item in value.items()}
-    if isinstance(value, msgspec.Struct):
-        return _struct_to_json(value, path)
-    if dataclasses.is_dataclass(value):
-        return {f.name: _to_json(getattr(value, f.name), f"{path}/{f.name}") for f in dataclasses.fields(value)}
-    return _other_to_json(value, path)
+def _form(type_: Any) -> _Form:
+    if type_ in _JSON_TYPES:
+        return _JsonForm(type_)
+    return PydanticForm(type_) if wants_pydantic(type_) else _MsgspecForm(type_)
 
 
-def _struct_to_json(value: msgspec.Struct, path: str) -> Json:
-    config = value.__struct_config__
-    found: dict[str, Json] = {}
-    if config.tag is not None:
-        found[config.tag_field or "type"] = config.tag
-    for name, encoded in zip(value.__struct_fields__, value.__struct_encode_fields__, strict=True):
-        item = getattr(value, name)
-        if item is not msgspec.UNSET:
-            found[encoded] = _to_json(item, f"{path}/{jsonvalue.escape(encoded)}")
-    return list(found.values()) if config.array_like else found
+_cached_form = lru_cache(CODECS_KEPT)(_form)
 
 
-def _other_to_json(value: Any, path: str) -> Json:
-    if isinstance(value, Enum):
-        return _to_json(value.value, path)
-    dump = getattr(value, "model_dump", None)
-    if dump is not None:
-        json = dump(mode="json", by_alias=True)
-        jsonvalue.check(json, path=path)
-        return json
-    if isinstance(value, bytes | bytearray | memoryview | set | frozenset):
-        raise InvalidValue(f"a {type(value).__name__} is not JSON", path=path)
-    unwrapped = plain(value)
-    if unwrapped is not value:
-        return _to_json(unwrapped, path)
+class _JsonForm:
+    """Any strict JSON, or any object or list of it."""
+
+    def __init__(self, type_: Any) -> None:
+        self._kind: Any = object if type_ in (Any, object) else getattr(type_, "__origin__", type_)
+
+    def to_json(self, value: Any, where: str) -> Json:
+        return jsonvalue.copied(self.from_json(value, where))
+
+    def from_json(self, data: Json, where: str) -> Any:
+        if not jsonvalue.is_strict(data):
+            _refuse_json(data, where)
+        if not isinstance(data, self._kind):
+            raise InvalidValue(f"{where}: expected a {self._kind.__name__}, got a {type(data).__name__}")
+        return data
+
+    def schema(self) -> dict[str, Any]:
+        return {} if self._kind is object else {"type": "object" if self._kind is dict else "array"}
+
+
+class _MsgspecForm:
+    """What msgspec knows, with pydantic models inside."""
+
+    def __init__(self, type_: Any) -> None:
+        self._type = type_
+        self._unknown_keys: KeyCheck | None = key_check(type_, pydantic_form)
+        msgspec.json.Decoder(type_)  # refuses what no value could ever be decoded into
+
+    def to_json(self, value: Any, where: str) -> Json:
+        try:
+            raw = _encoder.encode(value)
+            data = jsonvalue.decode(raw)
+            if _SUSPECT.search(raw) or raw.count(b"[") + raw.count(b"{") > jsonvalue.DEPTH_LIMIT:
+                _refuse_json(data, where)
+            back = self._load(data, where)
+        except (InvalidValue, TypeError, ValueError, RecursionError) as error:
+            fault = unencodable(value, _encoder.encode)
+            if fault is not None:
+                raise InvalidValue(f"{where}: {fault.what}", path=fault.path) from error
+            if isinstance(error, InvalidValue):
+                raise
+            raise InvalidValue(f"{where}: {error}") from error
+        found = difference(back, value)
+        if found is not None:
+            found = unencodable(value, _encoder.encode) or found
+            raise InvalidValue(f"{where}: {found.what}", path=found.path, hint="nothing is converted silently")
+        return data
+
+    def from_json(self, data: Json, where: str) -> Any:
+        if not jsonvalue.is_strict(data):
+            _refuse_json(data, where)
+        return self._load(data, where)
+
+    def _load(self, data: Json, where: str) -> Any:
+        try:
+            if self._unknown_keys is not None:
+                self._unknown_keys(data, "")
+            return msgspec.convert(data, self._type, strict=True, dec_hook=_decode_custom)
+        except msgspec.ValidationError as error:
+            raise _invalid(error, where) from error
+        except Misfit as error:
+            raise InvalidValue(f"{where}: {error}", path=error.path) from None
+
+    def schema(self) -> dict[str, Any]:
+        return merged(self._type, lambda cls: ANYTHING if cls is object else pydantic_form(cls).raw_schema())
+
+
+def _encode_custom(value: Any) -> Any:
+    if is_draft(value):
+        raise TypeError("a part of a draft; use plain(draft) to take it out")
+    kind: Any = type(value)
+    if not hasattr(kind, "model_validate"):
+        raise TypeError(f"a {kind.__name__} is not JSON")
+    return pydantic_form(kind).dump(value)
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_encode_custom)
+
+
+def _decode_custom(type_: Any, data: Any) -> Any:
+    return data if type_ is object else pydantic_form(type_).load(data)
+
+
+def _refuse_json(data: Any, where: str) -> None:
     try:
-        return msgspec.to_builtins(value)
-    except TypeError:
-        raise InvalidValue(f"a {type(value).__name__} is not JSON", path=path) from None
+        jsonvalue.check(data)
+    except InvalidValue as error:
+        raise _placed(error, where) from None
 
 
-def _decode_custom(type_: Any, value: Any) -> Any:
-    if isinstance(value, type_):
-        return value
-    text = jsonvalue.encode(value)
-    try:
-        return type_.model_validate_json(text, strict=True, extra="forbid")
-    except TypeError:  # releases before 2.12 cannot forbid unknown keys from outside the model
-        return type_.model_validate_json(text, strict=True)
+def _placed(error: InvalidValue, where: str) -> InvalidValue:
+    return InvalidValue(f"{where}: {error.fault}", path=error.path, hint=error.hint)
 
 
-def _schema_of_custom(type_: Any) -> dict[str, Any]:
-    return type_.model_json_schema(ref_template="#/$defs/{model}")  # type: ignore[no-any-return]
-
-
-def _hoisted(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-
-    def lift(node: Any) -> Any:
-        if isinstance(node, dict):
-            for name, inner in node.get("$defs", {}).items():
-                found[name] = lift(inner)
-            return {key: lift(item) for key, item in node.items() if key != "$defs"}
-        return [lift(item) for item in node] if isinstance(node, list) else node
-
-    lifted: dict[str, Any] = lift(schema)
-    for name, inner in definitions.items():
-        found[name] = lift(inner)
-    return {**lifted, "$defs": found} if found else lifted
+def _invalid(error: msgspec.ValidationError, where: str) -> InvalidValue:
+    """The error with a JSON pointer. msgspec names no keys of dicts: there the pointer ends at the dict."""
+    what = str(error)
+    pointer = ""
+    found = _PATH.search(what)
+    if found is not None:
+        what = what[: found.start()]
+        for name, position in _STEP.findall(found["path"]):
+            if position == "...":
+                what += " in one of its values"
+                break
+            pointer += f"/{jsonvalue.escape(name or position)}"
+    inner = error.__cause__
+    if isinstance(inner, Misfit):
+        pointer += inner.path
+    return InvalidValue(f"{where}: {what}", path=pointer)
