@@ -1,6 +1,5 @@
 """What a tool is handed while it runs."""
 
-import asyncio
 from typing import Any
 
 from perdure.agent.agent import AgentNames
@@ -30,12 +29,15 @@ class ToolContext:
         self.models: Models = site.agent.models
         self.diagnostics: list[str] = []
         self._site = site
-        self._buffer = OutputBuffer()
-        self._throttle = Throttle(site.agent.session.clock, self._commit_output)
+        self._buffer: OutputBuffer | None = None
+        self._throttle: Throttle | None = None
 
     def output(self, chunk: str | bytes) -> None:
         """Stream output to everyone who watches. Bounded: the newest 50 KiB or 2,000 lines are kept."""
         self._check()
+        if self._buffer is None or self._throttle is None:
+            self._buffer = OutputBuffer()
+            self._throttle = Throttle(self._site.agent.session.clock, self._commit_output)
         self._buffer.append(chunk)
         self._throttle.touch()
 
@@ -105,17 +107,18 @@ class ToolContext:
         self._check()
         return self._site.agent.session.clock.now()
 
-    async def end_output(self) -> str:
-        """No more output; returns what is kept (called by the tool task)."""
-        self._buffer.end()
-        await self._throttle.close()
-        return self._buffer.text()
+    async def end_output(self) -> None:
+        """No more output (called by the tool task)."""
+        if self._throttle is not None:
+            await self._throttle.close()
 
     def _check(self) -> None:
         if self._site.run.ended:
             raise InvocationEnded("the call has ended", hint="code that outlives its call can do nothing")
 
     async def _commit_output(self) -> int:
+        if self._buffer is None:
+            return 0
         ops = self._buffer.take_operations(f"/tools/{self.task_id}/output")
         if not ops or self._site.run.ended:
             return 0
@@ -128,8 +131,3 @@ class ToolContext:
         if live is not None and str(self.task_id) in live["tools"]:
             await tx.patch(LiveDoc, self.conversation_id, ops)
 
-
-async def cancelled_quietly(task: "asyncio.Task[Any]") -> None:
-    """Cancel a task and wait until it is gone."""
-    task.cancel()
-    await asyncio.wait([task])

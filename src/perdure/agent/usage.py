@@ -5,6 +5,7 @@ from typing import Any
 from perdure.agent.documents import UsageDoc
 from perdure.base.delta import Operation
 from perdure.base.ids import ConversationId
+from perdure.base.jsonvalue import escape
 from perdure.models.messages import Usage
 from perdure.tasks.transaction import TaskTransaction
 
@@ -33,15 +34,8 @@ async def book(
         row["unpriced"] += 1
     else:
         row["cost"] = round(row["cost"] + usage.cost, 10)
-    path = f"/{group}/{name.replace('~', '~0').replace('/', '~1')}"
-    if known is None:
-        ops: list[Operation] = [{"op": "add", "path": path, "value": row}]
-    else:
-        ops = [
-            {"op": "replace", "path": f"{path}/{field}", "value": new}
-            for field, new in row.items()
-            if new != known[field]
-        ]
+    path = f"/{group}/{escape(name)}"
+    ops: list[Operation] = [{"op": "add" if known is None else "replace", "path": path, "value": row}]
     await tx.patch(UsageDoc, conversation, ops)
 
 

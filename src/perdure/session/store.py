@@ -76,6 +76,8 @@ class Store:
     # documents
 
     def key_of(self, kind: DocumentKind[Any], scope_id: int | None, key: str | None) -> DocumentKey:
+        if scope_id is not None and key is None and kind.scope != "session" and not kind.family:
+            return (kind.kind, kind.scope, scope_id, None)
         kind.check_key(key)
         return (kind.kind, kind.scope, kind.scope_id(scope_id), key)
 

@@ -13,7 +13,7 @@ from perdure.storage.records import Task
 from perdure.tasks.decisions import Decisions, Next
 from perdure.tasks.definition import TaskDefinition
 from perdure.tasks.outcomes import Outcome
-from perdure.tasks.states import check_memo_name, decode_memos, outcome_of, state_of, with_memo
+from perdure.tasks.states import Running, check_memo_name, decode_memos, outcome_of, state_of, with_memo
 from perdure.tasks.transaction import TaskTransaction
 from perdure.tasks.wakes import WakeReason
 
@@ -25,15 +25,16 @@ class TaskRun(Decisions):
     what the room above lends to its own tasks.
     """
 
-    def __init__(self, tasks: Any, record: Task, definition: TaskDefinition, wake: WakeReason | None) -> None:
+    def __init__(self, tasks: Any, record: Task, definition: TaskDefinition, state: Running) -> None:
         self._tasks = tasks
         self._record = record
         self.definition = definition
         self.task_id: TaskId = record.id
         self.conversation_id: ConversationId = record.conversation
-        self.wake = wake
+        self.wake: WakeReason | None = state.wake
+        self.checkpoint = state.checkpoint
         self.host: Any = tasks.host
-        self.restarts: int = state_of(record).restarts
+        self.restarts = state.restarts
         """Opens that found the task running since its last progress."""
         self.ended = False
         self.decided = False

@@ -132,8 +132,7 @@ class Scheduler:
             definition = self._definitions[id]
             if definition is not shown:
                 instance, shown = definition.decode_input_bytes(record.input), definition
-            state = state_of(record)
-            run = TaskRun(self._tasks, record, definition, state.wake)
+            run = TaskRun(self._tasks, record, definition, state_of(record))
             invocation.run = run
             try:
                 goes_on = await self._invoke(run, instance, record)
@@ -149,7 +148,7 @@ class Scheduler:
             if aborting:
                 decision = await self._call_abort(run, instance)
             else:
-                decision = await self._call_phase(run, instance, record)
+                decision = await self._call_phase(run, instance)
             run.check_returned(decision)
         except asyncio.CancelledError:
             if aborting or not run.abort_requested or self._closing:
@@ -168,9 +167,8 @@ class Scheduler:
             return run.runs_on
         return await self._store(run, decision)
 
-    async def _call_phase(self, run: TaskRun, instance: Any, record: Task) -> Any:
-        checkpoint = state_of(record).checkpoint
-        method, arguments = run.definition.bind(instance, checkpoint)
+    async def _call_phase(self, run: TaskRun, instance: Any) -> Any:
+        method, arguments = run.definition.bind(instance, run.checkpoint)
         return await method(run, **arguments)
 
     async def _call_abort(self, run: TaskRun, instance: Any) -> Any:
