@@ -1,28 +1,22 @@
 """What a task decides at the end of a phase."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Generic, Never, ParamSpec, TypeVar
+from typing import Any, Never, ParamSpec, TypeVar, overload
 
 from perdure.base import jsonvalue
 from perdure.base.clock import to_millis, to_seconds
 from perdure.base.errors import InvalidDecision, InvalidValue
 from perdure.base.ids import TaskId
 from perdure.base.jsonvalue import Json
-from perdure.base.typed import codec
 from perdure.tasks.definition import TaskDefinition
-from perdure.tasks.phases import BoundPhase
+from perdure.tasks.phases import BoundPhase, Next
 from perdure.tasks.states import Checkpoint, Policy, SignalKey
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
-
-
-class Next(Generic[R_co]):
-    """The next step of a task; `R` is the type of the result it may complete with."""
-
-    __slots__ = ()
+D = TypeVar("D", bound=Next[Any])
 
 
 class Goto(Next[Never]):
@@ -105,10 +99,11 @@ class Decisions:
         aborts the rest at the first bad end (only for tasks it owns). Then go on at `then`."""
         if policy not in ("fail_fast", "all_settled", "any"):
             raise InvalidDecision(f'a policy is "fail_fast", "all_settled" or "any", not {policy!r}')
-        ids = tuple(dict.fromkeys(on))
-        if not all(type(id) is int for id in ids):
-            raise InvalidDecision("wait takes task ids", hint="create_task returns them")
-        return self._decided(WaitFor(self._definition.checkpoint(then, args, kwargs), ids, policy))
+        ids = _several(on, "wait(on=)")
+        if not ids or not all(type(id) is int for id in ids):
+            raise InvalidDecision("wait takes a list of task ids that is not empty", hint="create_task returns ids")
+        checkpoint = self._definition.checkpoint(then, args, kwargs)
+        return self._decided(WaitFor(checkpoint, tuple(dict.fromkeys(ids)), policy))
 
     def sleep(
         self,
@@ -119,36 +114,66 @@ class Decisions:
         **kwargs: P.kwargs,
     ) -> Next[Never]:
         """Park until a time, one of the signals, or whichever comes first. Then go on at `then`."""
-        millis = None if until is None else to_millis(to_seconds(until))
+        keys = _several(signals, "sleep(signals=)")
+        if not all(isinstance(key, SignalKey) for key in keys):
+            raise InvalidDecision("sleep takes a list of signal keys", hint='write Token.key("done")')
+        if until is None and not keys:
+            raise InvalidDecision("a sleep without an end", hint="give until=, signals=, or both")
+        millis = None if until is None else _deadline(until)
         checkpoint = self._definition.checkpoint(then, args, kwargs)
-        return self._decided(SleepFor(checkpoint, millis, tuple(signals)))
+        return self._decided(SleepFor(checkpoint, millis, tuple(dict.fromkeys(keys))))
 
-    def complete(self, result: T = None) -> Next[T]:  # type: ignore[assignment]
-        """End with a result (strict JSON, or a value of a type that becomes it)."""
-        return self._decided(Complete(codec(Any, where="result").to_json(_builtin(result))))
+    @overload
+    def complete(self) -> Next[None]: ...
+    @overload
+    def complete(self, result: T) -> Next[T]: ...
+    def complete(self, result: Any = None) -> Next[Any]:
+        """End with a result, of the type that the task declares by `Task[R]` or `-> Next[R]`, else any strict JSON (or
+        a value of a type that becomes it). Raises `InvalidValue`."""
+        return self._decided(Complete(self._definition.encode_result(result)))
 
     def fail(self, error: str | dict[str, Any]) -> Next[Never]:
-        """End as failed. `error` is a message, or an object with at least `message`."""
-        value = {"message": error} if isinstance(error, str) else error
-        jsonvalue.check(value)
-        if "message" not in value:
-            raise InvalidValue("an error needs a message")
-        return self._decided(Fail(value))
+        """End as failed. `error` is a message, or an object with at least a `message`; a `code` is a stable word."""
+        return self._decided(Fail(_error(error)))
 
     def aborted(self, reason: str | None = None) -> Next[Never]:
         """End as aborted: what an abort handler returns when it has cleaned up."""
-        return self._decided(Abort(reason))
+        return self._decided(Abort(_reason(reason)))
 
-    def _decided(self, decision: Any) -> Any:
+    def _decided(self, decision: D) -> D:
         self._decide(decision)
         return decision
 
 
-def _builtin(result: Any) -> Any:
-    kind = type(result)
-    if kind in (str, int, float, bool, type(None), dict, list):
-        return result
-    return codec(kind, where="result").to_json(result)
+def _several(given: Any, what: str) -> tuple[Any, ...]:
+    """A list of ids or keys; one of them alone, or a text, is a slip."""
+    if not isinstance(given, Iterable) or isinstance(given, str | bytes):
+        raise InvalidDecision(f"{what} takes a list, not {given!r}")
+    return tuple(given)
+
+
+def _deadline(until: float | datetime) -> int:
+    millis = to_millis(to_seconds(until))
+    if abs(millis) > jsonvalue.LARGEST_INTEGER:
+        raise InvalidValue(f"no time that could be stored: {until!r}", hint="seconds since the epoch, not milliseconds")
+    return millis
+
+
+def _reason(reason: Any) -> str | None:
+    if reason is not None and not (isinstance(reason, str) and jsonvalue.is_strict(reason)):
+        raise InvalidValue(f"a reason is a text, not {reason!r}")
+    return reason
+
+
+def _error(error: Any) -> dict[str, Any]:
+    value = {"message": error} if isinstance(error, str) else error
+    jsonvalue.check(value)
+    if not isinstance(value, dict) or not isinstance(value.get("message"), str):
+        raise InvalidValue("an error is a message, or an object with a text as `message`")
+    if not isinstance(value.get("code", ""), str):
+        raise InvalidValue("the `code` of an error is a text", path="/code")
+    copied: dict[str, Any] = jsonvalue.copied(value)
+    return copied
 
 
 def decide_checkpoint(
@@ -156,3 +181,16 @@ def decide_checkpoint(
 ) -> Checkpoint:
     """The checkpoint that names a phase and its arguments."""
     return definition.checkpoint(then, args, kwargs)
+
+
+__all__ = [
+    "Abort",
+    "Complete",
+    "Decisions",
+    "Fail",
+    "Goto",
+    "Next",
+    "SleepFor",
+    "WaitFor",
+    "decide_checkpoint",
+]

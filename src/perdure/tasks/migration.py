@@ -17,7 +17,7 @@ def fit(catalog: TaskCatalog, record: Task) -> Fitted | str:
     if definition is None:
         return f"no code for task kind {record.kind} is installed"
     if record.version > definition.version:
-        return f"stored by version {record.version} of {record.kind}, the installed code is version {definition.version}"
+        return f"stored by version {record.version} of {record.kind}, installed is version {definition.version}"
     if record.version == definition.version:
         return definition, record, False
     return _migrate(definition, record)
@@ -33,7 +33,7 @@ def _migrate(definition: TaskDefinition, record: Task) -> Fitted | str:
     try:
         migrated = definition.migrate(stored, record.version)
         definition.decode_input(migrated.input)
-        definition.phase(migrated.phase)
+        definition.phase(migrated.phase).decode(migrated.arguments)
         body = jsonvalue.encode(migrated.input)
     except Exception as error:
         return f"migrating {record.kind} from version {record.version} failed: {error}"

@@ -1,6 +1,6 @@
 """How a task ended."""
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 import msgspec
 
@@ -30,9 +30,16 @@ class Outcome(msgspec.Struct, frozen=True, gc=False, tag_field="status", omit_de
     def completed(self) -> bool:
         return isinstance(self, Completed)
 
-    def result(self, type_: type[T] | Any = Any) -> Any:
-        """The result in its type, decoded on reading. Raises `NotCompleted` for every other end."""
-        raise NotCompleted(f"the task ended {self.status}: {self.why}")
+    @overload
+    def result(self, type_: type[T]) -> T: ...
+    @overload
+    def result(self, type_: Any = Any) -> Any: ...
+    def result(self, type_: Any = Any) -> Any:
+        """The result in its type, decoded on reading; without a type, as JSON. Raises `NotCompleted` for every other
+        end, and `InvalidValue` if the stored result does not fit the type."""
+        if isinstance(self, Completed):
+            return codec(type_, where="result").from_json(self.value)
+        raise NotCompleted(f"the task ended {self.status}" + (f": {self.why}" if self.why else ""))
 
     @property
     def why(self) -> str:
@@ -44,10 +51,6 @@ class Completed(Outcome, frozen=True, gc=False, tag="completed"):
     """The work is done."""
 
     value: Json = None
-
-    def result(self, type_: type[T] | Any = Any) -> Any:
-        """The result in its type, decoded on reading."""
-        return codec(type_, where="result").from_json(self.value)
 
 
 class Failed(Outcome, frozen=True, gc=False, tag="failed"):

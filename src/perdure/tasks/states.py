@@ -4,7 +4,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from perdure.base.errors import InvalidDecision, InvalidValue
+from perdure.base import jsonvalue
+from perdure.base.errors import InvalidDecision, InvalidValue, StorageCorrupt
 from perdure.base.ids import ConversationId, TaskId
 from perdure.base.jsonvalue import Json
 from perdure.storage.records import Task, TaskStatus
@@ -94,14 +95,31 @@ _encode = msgspec.json.Encoder().encode
 _replace = msgspec.structs.replace
 
 
+STATES_KNOWN: Final = 1024
+"""States kept beside their encoded form: most are read again in the commits right after the one that wrote them."""
+_known: dict[tuple[str, bytes], Any] = {}
+
+
 def state_of(record: Task) -> Any:
-    """The typed state of a stored task."""
-    return _decoders[record.status].decode(record.state)
+    """The typed state of a stored task. Raises `StorageCorrupt` if what is stored is none."""
+    known = _known.get((record.status, record.state))
+    if known is not None:
+        return known
+    try:
+        return _decoders[record.status].decode(record.state)
+    except (msgspec.MsgspecError, KeyError) as error:
+        raise StorageCorrupt(
+            f"task {record.id} is stored as {record.status}, but its state is none: {error}"
+        ) from error
 
 
 def apply_state(record: Task, state: State) -> Task:
     """The record with another state."""
     kind = type(state)
+    encoded = _encode(state)
+    if len(_known) >= STATES_KNOWN:
+        _known.clear()
+    _known[(_STATUS[kind], encoded)] = state
     on: tuple[TaskId, ...] = state.on if kind is Waiting else ()  # type: ignore[union-attr]
     deadline = state.until if kind is Sleeping else None  # type: ignore[union-attr]
     return Task(
@@ -111,7 +129,7 @@ def apply_state(record: Task, state: State) -> Task:
         record.version,
         _STATUS[kind],
         record.input,
-        _encode(state),
+        encoded,
         record.memos,
         record.owner,
         record.background,
@@ -164,19 +182,19 @@ def outcome_of(record: Task) -> AnyOutcome:
 
 def reserved(record: Task) -> Task:
     """A pending task begins to run, with its wake."""
-    state: Pending = state_of(record)
+    state: Pending = _standing(record, "pending")
     return apply_state(record, Running(state.checkpoint, state.wake, state.restarts))
 
 
 def awakened(record: Task, reason: WakeReason | None) -> Task:
     """A parked task becomes runnable at its checkpoint. A wake is progress."""
-    return apply_state(record, Pending(state_of(record).checkpoint, reason))
+    return apply_state(record, Pending(_standing(record, "waiting", "sleeping").checkpoint, reason))
 
 
 def gone_to(record: Task, checkpoint: Checkpoint) -> Task:
     """A running task goes on to another checkpoint. The same one again would spin without progress."""
-    state: Running = state_of(record)
-    if state.checkpoint == checkpoint:
+    state: Running = _standing(record, "running")
+    if _same(state.checkpoint, checkpoint):
         raise InvalidDecision(
             f"goto the same phase ({checkpoint.phase}) with the same arguments is no progress",
             hint="change an argument (a counter), sleep, or finish",
@@ -186,15 +204,15 @@ def gone_to(record: Task, checkpoint: Checkpoint) -> Task:
 
 def checkpointed(record: Task, checkpoint: Checkpoint) -> Task:
     """A running task stores another checkpoint and stays in its invocation. It ends the wake."""
-    state: Running = state_of(record)
-    if state.checkpoint == checkpoint:
+    state: Running = _standing(record, "running")
+    if _same(state.checkpoint, checkpoint):
         return record
     return apply_state(record, Running(checkpoint))
 
 
 def reopened(record: Task, limit: int) -> Task:
     """The process that ran it is gone: back to its checkpoint with its wake; too often without progress: faulted."""
-    state: Running = state_of(record)
+    state: Running = _standing(record, "running")
     if state.restarts >= limit:
         message = f"found running at {limit + 1} opens in a row without progress at phase {state.checkpoint.phase}"
         return hold(record, Faulted({"message": message, "code": "restart_limit"}))
@@ -203,24 +221,40 @@ def reopened(record: Task, limit: int) -> Task:
 
 def closed(record: Task) -> Task:
     """The session closes in good order: back to its checkpoint; no restart is counted."""
-    state: Running = state_of(record)
+    state: Running = _standing(record, "running")
     return apply_state(record, Pending(state.checkpoint, state.wake, state.restarts))
 
 
 def hold(record: Task, outcome: AnyOutcome) -> Task:
-    """The work is over: the outcome is held until what the task owns has ended."""
+    """The work is over: the outcome is held until what the task owns has ended. The first outcome stands."""
+    if record.status in ("completing", "terminal"):
+        raise InvalidDecision(f"task {record.id} is {record.status}: its outcome stands")
     return apply_state(record, Completing(outcome))
 
 
 def end(record: Task, outcome: AnyOutcome, now: int) -> Task:
-    """The end: memos are gone."""
+    """The end, at `now` in milliseconds: memos are gone."""
+    if record.status == "terminal":
+        raise InvalidDecision(f"task {record.id} has ended: its outcome stands")
     ended = apply_state(record, Terminal(outcome))
     return _replace(ended, memos=None, ended_at=now)
 
 
 def mark_abort(record: Task) -> Task:
-    """The durable mark that asks a task to stop."""
-    return _replace(record, abort_requested=True)
+    """The durable mark that asks a task to stop. One that has it, or has ended, stays as it is."""
+    return record if record.abort_requested or record.status == "terminal" else _replace(record, abort_requested=True)
+
+
+def _standing(record: Task, *statuses: TaskStatus) -> Any:
+    """The state of a task that an event may concern; every other status is a mistake of the caller."""
+    if record.status not in statuses:
+        raise InvalidDecision(f"task {record.id} is {record.status}, not {' or '.join(statuses)}")
+    return state_of(record)
+
+
+def _same(one: Checkpoint, other: Checkpoint) -> bool:
+    """Equal as stored: JSON tells 1, 1.0 and true apart, Python's == does not."""
+    return one == other and jsonvalue.canonical(one.arguments) == jsonvalue.canonical(other.arguments)
 
 
 # memos
@@ -232,7 +266,9 @@ def decode_memos(memos: bytes | None) -> dict[str, Json]:
 
 
 def with_memo(record: Task, name: str, value: Json) -> Task:
-    """The record with one more memo; the first writer of a name wins."""
+    """The record with one more memo; the first writer of a name wins. None would be no memo, and is refused."""
+    if value is None:
+        raise InvalidValue(f"the memo {name!r} cannot be None: that is what an absent one reads as")
     memos = decode_memos(record.memos)
     if name in memos:
         return record
@@ -240,9 +276,9 @@ def with_memo(record: Task, name: str, value: Json) -> Task:
     return _replace(record, memos=_encode(memos))
 
 
-def check_memo_name(name: str) -> None:
+def check_memo_name(name: object) -> None:
     """Refuse names that are not the user's."""
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name or not jsonvalue.is_strict(name):
         raise InvalidValue("a memo's name is a text that is not empty")
     if name.startswith(RESERVED_MEMOS):
         raise InvalidValue(f"memo names that begin with {RESERVED_MEMOS!r} are reserved", hint="choose another prefix")
