@@ -210,4 +210,4 @@ def _leave_all_behind() -> None:
     _open.clear()
 
 
-pass
+os.register_at_fork(after_in_child=_leave_all_behind)
