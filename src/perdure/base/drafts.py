@@ -162,6 +162,8 @@ def is_draft(value: Any) -> bool:
 
 def plain(value: Any) -> Json:
     """A draft, or something that holds parts of one, as JSON values of its own. Other values come back as they are."""
+    if isinstance(value, _Revoked):
+        _refuse()
     if is_draft(value):
         return plain(value._data)
     if isinstance(value, dict):

@@ -11,7 +11,7 @@ CLUSTER_LIMIT: Final = 64
 text, UAX 15); the bound keeps a hostile pile of marks from making a cut empty."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPES = re.compile(
-    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movements
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*(?:[@-~]|(?=\n|\Z))"  # CSI: colours, cursor movements
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x18\x1a\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)"  # OSC, DCS, SOS, PM, APC
     r"|\x1b[ -/]*[0-~]?"  # two-character and character-set sequences, and what is cut short
     r"|[\x80-\x9f]"  # C1 controls
