@@ -33,13 +33,14 @@ class Argument:
         return self._codec.to_json(value)
 
     def from_json(self, data: Json) -> Any:
-        """The stored value in its type. Raises `InvalidValue` naming the parameter."""
+        """The stored value in its type, the reader's own: states are shared, and a phase may change what it is given.
+        Raises `InvalidValue` naming the parameter."""
         kind = type(data)
         if kind in self._kinds and jsonvalue.is_strict(data):
             return data
         if kind is list and self._items and self._is_plain_list(data):
             return data.copy()
-        return self._codec.from_json(data)
+        return self._codec.from_json(jsonvalue.copied(data))
 
     def _is_plain_list(self, value: list[Any]) -> bool:
         return self._items.issuperset(map(type, value)) and jsonvalue.is_strict(value)

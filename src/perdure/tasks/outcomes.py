@@ -4,6 +4,7 @@ from typing import Any, TypeVar, overload
 
 import msgspec
 
+from perdure.base import jsonvalue
 from perdure.base.errors import Error
 from perdure.base.jsonvalue import Json
 from perdure.base.typed import codec
@@ -38,7 +39,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False, tag_field="status", omit_de
         """The result in its type, decoded on reading; without a type, as JSON. Raises `NotCompleted` for every other
         end, and `InvalidValue` if the stored result does not fit the type."""
         if isinstance(self, Completed):
-            return codec(type_, where="result").from_json(self.value)
+            return codec(type_, where="result").from_json(jsonvalue.copied(self.value))
         raise NotCompleted(f"the task ended {self.status}" + (f": {self.why}" if self.why else ""))
 
     @property
