@@ -26,11 +26,16 @@ def explain(connection: apsw.Connection, statement: str) -> list[str]:
     return [str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
 
 
+def scans(step: str) -> bool:
+    """Whether a step reads or sorts more than it answers. The newest row of a table is one step from its end."""
+    return "TEMP B-TREE" in step or "AUTOMATIC" in step or (step.startswith("SCAN") and step != "SCAN CONSTANT ROW")
+
+
 @pytest.mark.parametrize("name", READS)
 async def test_no_read_scans_a_table_or_sorts(connection: apsw.Connection, name: str) -> None:
     plan = explain(connection, READS[name])
     assert plan
-    assert not [step for step in plan if step.startswith("SCAN") or "TEMP B-TREE" in step or "AUTOMATIC" in step], plan
+    assert not [step for step in plan if scans(step)], plan
     connection.close()
 
 
@@ -48,7 +53,7 @@ async def test_the_check_would_find_a_scan(connection: apsw.Connection) -> None:
 
 
 async def test_an_ordinary_update_of_a_task_touches_no_index(connection: apsw.Connection) -> None:
-    opcodes = [row[1] for row in connection.execute(f"EXPLAIN {WRITES['task_step']}", (None,) * 12)]
+    opcodes = [row[1] for row in connection.execute(f"EXPLAIN {WRITES['task_step']}", (None,) * 13)]
     assert "IdxInsert" not in opcodes
     assert "IdxDelete" not in opcodes
     connection.close()

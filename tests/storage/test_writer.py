@@ -276,3 +276,42 @@ async def test_a_commit_of_an_unencodable_text_is_refused_whole(process: SqliteS
         await process.commit(script.batch(revisions=[wide]))
     assert await process.entry(good.id) is None
     await script.commit(entries=[script.entry(1)])
+
+
+async def test_the_head_is_right_whether_records_tell_it_or_not(tmp_path: Path) -> None:
+    """Where the newest entry tells the seq and the next id, the row of the head is not written."""
+    path = tmp_path / "s.db"
+    store = SqliteStorage(path, durability="process")
+    await store.open()
+    script = await begin(store)
+    task, plain = script.task(1), script.entry(1)
+
+    async def check() -> None:
+        nonlocal store
+        await store.close()
+        store = SqliteStorage(path, durability="process")
+        head = await store.open()
+        assert (head.seq, head.next_id) == (script.seq, script.next_id)
+        script.storage = store
+
+    await script.commit(entries=[plain], tasks=created(task))
+    await check()
+    await script.commit(tasks=created(script.task(1)), entries=[script.entry(1)])
+    await check()
+    await script.commit(tasks=updated(msgspec.structs.replace(task, status="running")))
+    await check()
+    script.next_id += 5
+    await script.commit(entries=[script.entry(1), script.entry(1)])
+    await check()
+    await script.commit(entries=[script.entry(1)], submissions=[script.submission(1)])
+    await check()
+    script.next_id += 3
+    entries = [script.entry(1), script.entry(1)]
+    await script.commit(entries=[*reversed(entries)])
+    await check()
+    late = script.entry(1)
+    await script.commit(entries=[msgspec.structs.replace(late, id=EntryId(late.id - 6))], tasks=created(script.task(1)))
+    await check()
+    await script.commit(entries=[msgspec.structs.replace(script.entry(1), seq=1)])
+    await check()
+    await store.close()

@@ -71,9 +71,9 @@ class BatchWriter:
             self._revision(revision)
         for blob in batch.blobs:
             self._execute(WRITES["blob"], (blob.digest, blob.media_type, blob.content))
+        self._told = bool(batch.entries) and _tells(batch, self.next_id)
         self.seq = batch.seq
         self.next_id = batch.next_id
-        self._told = bool(batch.entries) and _tells(batch)
 
     def move_head(self) -> None:
         """Write where the store stands now, unless the newest records tell it."""
@@ -316,13 +316,15 @@ def _joined(task: Task) -> str | None:
     return f",{','.join(map(str, task.on))}," if task.on else None
 
 
-def _tells(batch: Batch) -> bool:
-    """Whether the store's newest entry has the batch's seq, and its largest id is the one before the next."""
-    created = [write.task.id for write in batch.tasks if write.created]
-    ids = [batch.entries[-1].id, *created, *(each.target.id for each in batch.copies)]
+def _tells(batch: Batch, first_new: int) -> bool:
+    """Whether the store's newest entry will have the batch's seq, and its largest id be the one before the next."""
+    newest = batch.entries[-1]
+    if newest.seq != batch.seq or newest.id < first_new or any(entry.id > newest.id for entry in batch.entries):
+        return False
+    ids = [newest.id, *(write.task.id for write in batch.tasks), *(each.target.id for each in batch.copies)]
     for records in (batch.conversations, batch.submissions, batch.documents):
-        ids += [record.id for record in records]  # type: ignore[attr-defined]
-    return batch.entries[-1].id == max(entry.id for entry in batch.entries) and max(ids) + 1 == batch.next_id
+        ids += [record.id for record in records]
+    return max(ids) + 1 == batch.next_id
 
 
 def weight(batch: Batch) -> int:

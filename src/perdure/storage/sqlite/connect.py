@@ -155,10 +155,10 @@ def read_head(connection: apsw.Connection) -> StorageHead:
     if row is None:
         raise StorageCorrupt("the store has lost its head")
     next_id, seq, epoch, schema_version = row
-    newest: Row = connection.execute(READS["newest"]).fetchone()
-    if newest[0] is None and newest[1] is None:
-        newest = _newest_of_some(connection)
-    return StorageHead(max(next_id, (newest[0] or 0) + 1), max(seq, newest[1] or 0), epoch, schema_version)
+    newest: Row | None = connection.execute(READS["newest"]).fetchone()
+    if newest is None:
+        raise StorageCorrupt("the store does not tell its newest records")
+    return StorageHead(max(next_id, newest[0] + 1), max(seq, newest[1]), epoch, schema_version)
 
 
 def _begin_epoch(connection: apsw.Connection, schema: str | None) -> StorageHead:
