@@ -1,0 +1,87 @@
+"""Opening sessions for commands: to run, or only to read."""
+
+import importlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from perdure.agent.settings import Settings
+from perdure.base.errors import InvalidValue
+from perdure.cli.config import Config
+from perdure.extensions.registry import Registry
+from perdure.harness.control import ControlServer
+from perdure.harness.harness import Harness
+from perdure.models.provider import ProviderModels
+from perdure.session.store import Store
+from perdure.storage.sqlite.store import SqliteStorage
+from perdure.tools import coding_tools
+
+
+@asynccontextmanager
+async def running(path: Path, config: Config, *, app: str | None = None) -> AsyncIterator[Harness]:
+    """A harness on a session's file, with its control socket; closed in good order at the end."""
+    models = ProviderModels(base_url=config.base_url)
+    settings = Settings(instructions=config.instructions)
+    async with (
+        models,
+        Harness.open(store(path, config), registry=registry(app or config.app), models=models, settings=settings) as harness,
+        ControlServer(harness),
+    ):
+        yield harness
+
+
+@asynccontextmanager
+async def marking(path: Path, config: Config) -> AsyncIterator[Harness]:
+    """A harness that only commits a mark: it schedules nothing and leaves interrupted work as it is."""
+    async with Harness.open(store(path, config), recover=False) as harness:
+        yield harness
+
+
+@asynccontextmanager
+async def reading(path: Path) -> AsyncIterator[Store]:
+    """Read-only access to a session, also while another process owns it."""
+    storage = SqliteStorage(path, read_only=True)
+    head = await storage.open()
+    try:
+        reader = Store(storage, _nothing_to_wait_for)
+        reader.seq, reader.next_id, reader.epoch = head.seq, head.next_id, head.epoch
+        yield reader
+    finally:
+        await storage.close()
+
+
+async def _nothing_to_wait_for() -> None:
+    """A read-only store has no commits under way."""
+
+
+def store(path: Path, config: Config) -> SqliteStorage:
+    """The store of a session's file."""
+    if config.durability not in ("power", "process"):
+        raise InvalidValue(f'durability is "power" or "process", not {config.durability!r}')
+    return SqliteStorage(path, durability=config.durability)  # type: ignore[arg-type]
+
+
+def registry(app: str | None) -> Registry:
+    """The coding tools and what the app brings. `app` is module:registry; the module may lie in the current folder."""
+    extensions = [coding_tools]
+    if app is not None:
+        extensions.extend(_app_registry(app).snapshot().extensions.values())
+    return Registry(dict.fromkeys(extensions))
+
+
+def _app_registry(app: str) -> Registry:
+    module, _, name = app.partition(":")
+    if not module or not name:
+        raise InvalidValue(f"not an app: {app!r}", hint="module:registry, such as myapp.agents:registry")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found: Any = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InvalidValue(f"the app {app!r} cannot be loaded: {error}") from error
+    if not isinstance(found, Registry):
+        raise InvalidValue(f"{app!r} is a {type(found).__name__}, not a Registry")
+    return found

@@ -1,0 +1,39 @@
+"""What commands print: plain lines for people, JSON for programs, nothing that a terminal would obey."""
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from perdure.base.text import printable
+
+
+def say(text: str = "") -> None:
+    """A line on stdout."""
+    click.echo(printable(text))
+
+
+def note(text: str) -> None:
+    """A line of progress on stderr."""
+    click.echo(printable(text), err=True)
+
+
+def emit(value: Any) -> None:
+    """One JSON value as a line on stdout."""
+    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
+    sys.stdout.flush()
+
+
+def table(rows: list[list[str]], header: list[str]) -> None:
+    """Columns as wide as their widest cell."""
+    cells = [header, *([printable(cell).replace("\n", " ") for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    for row in cells:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def shortened(text: str, length: int = 100) -> str:
+    """One line of at most `length` characters."""
+    line = " ".join(printable(text).split())
+    return line if len(line) <= length else line[: length - 1] + "…"

@@ -1,0 +1,125 @@
+"""The owner's control socket: how another process of the same user acts on a session that this one has open.
+
+One request a connection: a line of JSON in, a line of JSON out. The socket lies in the user's runtime directory under
+a hash of the store's real path, mode 0600, and the peer's user id is checked.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import struct
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+from perdure.base.errors import Error, InvalidValue
+from perdure.base.ids import ConversationId
+from perdure.harness.harness import Harness
+
+LINE_BYTES: Final = 64 * 1024
+"""A request or answer at most."""
+ANSWER_SECONDS: Final = 30.0
+
+
+class ControlError(Error):
+    """The owner refused a request, or could not be reached."""
+
+    code = "control_error"
+
+
+def control_path(store: str) -> Path:
+    """Where the control socket of a store lies."""
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    folder = Path(base) / "perdure" if base else Path(tempfile.gettempdir()) / f"perdure-{os.getuid()}"
+    name = hashlib.sha256(os.path.realpath(store).encode()).hexdigest()[:32]
+    return folder / f"{name}.sock"
+
+
+class ControlServer:
+    """Serves a harness on its control socket: `async with ControlServer(harness)`."""
+
+    def __init__(self, harness: Harness) -> None:
+        self._harness = harness
+        self.path = control_path(harness.session.storage.location)
+        self._server: asyncio.Server | None = None
+
+    async def __aenter__(self) -> "ControlServer":
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self.path.parent.stat().st_uid != os.getuid():
+            raise ControlError(f"{self.path.parent} belongs to somebody else", hint="set XDG_RUNTIME_DIR")
+        self.path.unlink(missing_ok=True)  # the lock is ours, so a socket there is a dead owner's
+        before = os.umask(0o177)
+        try:
+            self._server = await asyncio.start_unix_server(self._serve, str(self.path), limit=LINE_BYTES)
+        finally:
+            os.umask(before)
+        lock = getattr(self._harness.session.storage, "lock", None)
+        if lock is not None:
+            lock.publish(control=str(self.path))
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._server is not None:
+            self._server.close()
+        self.path.unlink(missing_ok=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            if _peer_uid(writer) != os.getuid():
+                return
+            try:
+                request = json.loads(await reader.readline())
+                answer = await self._act(request)
+            except Error as error:
+                answer = {"error": error.what, "code": error.code, "hint": error.hint}
+            except (ValueError, KeyError, TypeError) as error:
+                answer = {"error": f"not a request: {error}", "code": "bad_request", "hint": ""}
+            writer.write(json.dumps(answer).encode() + b"\n")
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # the other side went away: whatever was stored stays
+        finally:
+            writer.close()
+            with contextlib.suppress(ConnectionError):
+                await writer.wait_closed()
+
+    async def _act(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request["do"] == "abort":
+            conversation = ConversationId(int(request["conversation"]))
+            await self._harness.abort(
+                conversation, background=bool(request.get("background")), keep_queued=bool(request.get("keep_queued"))
+            )
+            return {"ok": True, "pid": os.getpid()}
+        raise InvalidValue(f"no such request: {request['do']!r}")
+
+
+async def ask_owner(address: str, request: dict[str, Any]) -> dict[str, Any]:
+    """Send one request to an owner. Raises `ControlError`."""
+    try:
+        reader, writer = await asyncio.open_unix_connection(address, limit=LINE_BYTES)
+    except OSError as error:
+        raise ControlError(f"the session's owner does not answer at {address}: {error}") from error
+    try:
+        writer.write(json.dumps(request).encode() + b"\n")
+        await writer.drain()
+        line = await asyncio.wait_for(reader.readline(), ANSWER_SECONDS)
+    except (OSError, TimeoutError) as error:
+        raise ControlError("the session's owner did not answer", certain="unknown") from error
+    finally:
+        writer.close()
+    if not line:
+        raise ControlError("the session's owner closed the connection", certain="unknown")
+    answer: dict[str, Any] = json.loads(line)
+    if "error" in answer:
+        raise ControlError(answer["error"], hint=answer.get("hint", ""))
+    return answer
+
+
+def _peer_uid(writer: asyncio.StreamWriter) -> int:
+    peer: socket.socket = writer.get_extra_info("socket")
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    uid: int = struct.unpack("3i", credentials)[1]
+    return uid
