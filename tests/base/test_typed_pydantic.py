@@ -24,7 +24,7 @@ class Address(pydantic.BaseModel):
 
 class User(pydantic.BaseModel):
     name: str
-    home: Address
+    lives: Address
     friends: list["User"] = []
 
 
@@ -116,14 +116,14 @@ HOME_JSON = {"street": "a", "since": "2026-01-02"}
 
 GOOD: list[tuple[Any, Any, Any]] = [
     (Address, HOME, HOME_JSON),
-    (User, User(name="u", home=HOME), {"name": "u", "home": HOME_JSON, "friends": []}),
+    (User, User(name="u", lives=HOME), {"name": "u", "lives": HOME_JSON, "friends": []}),
     (list[Address], [HOME], [HOME_JSON]),
     (Address | None, None, None),
     (dict[str, Address], {"k": HOME}, {"k": HOME_JSON}),
     (
         Visit,
-        Visit(User(name="u", home=HOME), [HOME]),
-        {"user": {"name": "u", "home": HOME_JSON, "friends": []}, "others": [HOME_JSON]},
+        Visit(User(name="u", lives=HOME), [HOME]),
+        {"user": {"name": "u", "lives": HOME_JSON, "friends": []}, "others": [HOME_JSON]},
     ),
     (Envelope, Envelope(HOME), {"address": HOME_JSON}),
     (Open, Open.model_validate({"a": 1, "b": [2]}), {"a": 1, "inner": None, "b": [2]}),
@@ -150,10 +150,10 @@ def test_what_fits_becomes_json_and_comes_back_as_it_was(type_: Any, value: Any,
 BAD_VALUES: list[tuple[Any, Any, str, str]] = [
     (Address, {"street": "a"}, "", "dict"),
     (Address, Special(street="a", secret=1), "", "Special"),
-    (User, User(name="u", home=Special(street="a", secret=1)), "/home", "Special"),
-    (Visit, Visit(User(name="u", home=HOME), [Special(street="a", secret=1)]), "/others/0/secret", "Extra"),
+    (User, User(name="u", lives=Special(street="a", secret=1)), "/lives", "Special"),
+    (Visit, Visit(User(name="u", lives=HOME), [Special(street="a", secret=1)]), "/others/0/secret", "Extra"),
     (Address, Address.model_construct(street=1), "/street", "string"),
-    (Visit, Visit(User(name="u", home=HOME), [Address.model_construct(street=1)]), "/others/0/street", "string"),
+    (Visit, Visit(User(name="u", lives=HOME), [Address.model_construct(street=1)]), "/others/0/street", "string"),
     (Hidden, Hidden(a=1, b=2), "/b", "would come back as 0"),
     (Loose, Loose(data={"a": {1}}), "/data/a", "set"),
     (Loose, Loose(data=(1,)), "/data", "tuple"),
@@ -174,14 +174,14 @@ def test_what_does_not_fit_exactly_is_refused_with_its_path(type_: Any, value: A
 
 BAD_JSON: list[tuple[Any, Any, str, str]] = [
     (Address, {"street": "a", "zip": 1}, "/zip", "Extra"),
-    (User, {"name": "u", "home": {"street": "a", "zip": 1}}, "/home/zip", "Extra"),
+    (User, {"name": "u", "lives": {"street": "a", "zip": 1}}, "/lives/zip", "Extra"),
     (
         Visit,
-        {"user": {"name": "u", "home": {"street": "a"}}, "others": [{"street": "a", "q": 1}]},
+        {"user": {"name": "u", "lives": {"street": "a"}}, "others": [{"street": "a", "q": 1}]},
         "/others/0/q",
         "Extra",
     ),
-    (Visit, {"user": {"name": "u", "home": {"street": "a"}}, "others": [], "x": 1}, "/x", "no field"),
+    (Visit, {"user": {"name": "u", "lives": {"street": "a"}}, "others": [], "x": 1}, "/x", "no field"),
     (dict[str, Address], {"k": {"street": 1}}, "/street", "string"),
     (Open, {"a": 1, "b": 2, "inner": {"street": "a", "zip": 1}}, "/inner/zip", "does not know"),
     (Address, {"street": 1}, "/street", "string"),
@@ -251,7 +251,7 @@ def test_definitions_of_one_name_that_mean_different_things_are_kept_apart() -> 
     alien = properties["alien"]["properties"]["home"]
     assert street(alien) == {"planet"}
     user = definitions[properties["user"]["$ref"].removeprefix("#/$defs/")]
-    assert street(user["properties"]["home"]) == {"street", "since"}
+    assert street(user["properties"]["lives"]) == {"street", "since"}
     assert properties["again"] == properties["user"]
     assert len(definitions) == 3
 

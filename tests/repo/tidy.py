@@ -20,8 +20,8 @@ PROTOCOL_METHODS = 20
 WORDS_THAT_SAY_NOTHING = {"manager", "helper", "helpers", "util", "utils", "impl"}
 CLASS_WORDS_THAT_SAY_NOTHING = WORDS_THAT_SAY_NOTHING | {"base"}
 
-LAZY_ADAPTERS = {"src/perdure/models/provider.py"}
-"""The files that may import an optional dependency where it is used. One file for each dependency."""
+LAZY_ADAPTERS = {"src/perdure/models/provider.py", "src/perdure/base/patching.py"}
+"""The files that may import a dependency where it is used, for it is optional or slow to load. One file for each."""
 
 INITS_WITH_NAMES = {"src/perdure/__init__.py", "src/perdure/tools/__init__.py"}
 """All other `__init__.py` are a docstring: what the room owns and what it may import."""

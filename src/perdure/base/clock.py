@@ -81,9 +81,10 @@ def to_seconds(when: float | datetime) -> float:
                 "a datetime without a time zone", hint="use an aware datetime or seconds since the epoch"
             )
         return when.timestamp()
-    if isinstance(when, bool) or not isinstance(when, int | float) or not math.isfinite(when):  # type: ignore[redundant-expr]
+    number: object = when
+    if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
         raise InvalidValue(f"not a time: {when!r}", hint="seconds since the epoch, or an aware datetime")
-    return float(when)
+    return float(number)
 
 
 def to_millis(seconds: float) -> int:

@@ -5,10 +5,9 @@ Values are never changed in place: applying operations copies along the changed 
 
 from typing import Any
 
-from patchdiff.diff import diff as list_diff
-
 from perdure.base.errors import InvalidValue
 from perdure.base.jsonvalue import Json, canonical, copied, encode, escape, unescape
+from perdure.base.patching import edit_script
 
 Operation = dict[str, Any]
 """{"op": "add" | "remove" | "replace" | "move" | "copy" | "test" | "append", "path": pointer, "value" or "from"}."""
@@ -253,10 +252,9 @@ def _diff_lists(old: list[Any], new: list[Any], path: str, ops: list[Operation])
     current = old[begin : len(old) - end]
     digests = [canonical(item) for item in current]
     items = {canonical(item): item for item in new[begin : len(new) - end]}
-    script, _ = list_diff(digests, [canonical(item) for item in new[begin : len(new) - end]])
-    for step in script:
+    for step in edit_script(digests, [canonical(item) for item in new[begin : len(new) - end]]):
         place = step["path"].tokens[0]
-        at = len(current) if place == "-" else int(place)  # type: ignore[call-overload]
+        at = len(current) if place == "-" else int(place)
         where = f"{path}/{begin + at}"
         if step["op"] == "remove":
             del current[at]

@@ -2,25 +2,21 @@
 
 from typing import Any, Final, NoReturn
 
-from patchdiff.pointer import Pointer
-from patchdiff.produce import DictProxy, ListProxy, PatchRecorder
-
 from perdure.base import jsonvalue
 from perdure.base.delta import Operation, apply, diff, same
 from perdure.base.errors import InvalidValue, InvocationEnded
 from perdure.base.jsonvalue import Json
+from perdure.base.patching import is_proxy, proxies
 
 MANY_OPERATIONS: Final = 64
 """Operations beyond which `finish` looks whether plainly comparing the values takes fewer, as after sorting a list."""
 
 
-class _Recorder(PatchRecorder):
-    """Records edits as our operations; refuses them once the draft is finished."""
+class _Recorder:
+    """What patchdiff's proxies tell about edits, as our operations; refused once the draft is finished."""
 
     def __init__(self) -> None:
         self.ops: list[Operation] = []
-        self.patches = []
-        self.reverse_patches = []
         self._epoch = 0
         self._finished = False
 
@@ -38,14 +34,14 @@ class _Recorder(PatchRecorder):
     def finish(self) -> None:
         self._finished = True
 
-    def record_add(self, path: Pointer, value: Any, reverse_path: Pointer | None = None) -> None:
+    def record_add(self, path: Any, value: Any, reverse_path: Any | None = None) -> None:
         where = _where(path)
         self.ops.append({"op": "add", "path": where, "value": _checked(value, where)})
 
-    def record_remove(self, path: Pointer, old_value: Any, reverse_path: Pointer | None = None) -> None:
+    def record_remove(self, path: Any, old_value: Any, reverse_path: Any | None = None) -> None:
         self.ops.append({"op": "remove", "path": _where(path)})
 
-    def record_replace(self, path: Pointer, old_value: Any, new_value: Any) -> None:
+    def record_replace(self, path: Any, old_value: Any, new_value: Any) -> None:
         where = _where(path)
         if type(new_value) is not str:
             self.ops += diff(plain(old_value), _checked(new_value, where), path=where)
@@ -67,7 +63,7 @@ class _Recorder(PatchRecorder):
             self.ops.append({"op": "append", "path": where, "value": more})
 
 
-def _where(path: Pointer) -> str:
+def _where(path: Any) -> str:
     steps = []
     for token in path.tokens:
         if type(token) is str:
@@ -113,7 +109,7 @@ class Draft:
     def __init__(self, value: Json) -> None:
         self._original = value
         self._recorder = _Recorder()
-        proxy = ListProxy if isinstance(value, list) else DictProxy
+        proxy = proxies().list if isinstance(value, list) else proxies().dict
         self.root: Any = proxy(jsonvalue.copied(value), self._recorder)
 
     def finish(self) -> tuple[Json, list[Operation]]:
@@ -157,7 +153,7 @@ def _revoke(proxy: Any) -> None:
 
 def is_draft(value: Any) -> bool:
     """Whether it is a draft's root or a part of one."""
-    return type(value) is DictProxy or type(value) is ListProxy
+    return is_proxy(value)
 
 
 def plain(value: Any) -> Json:
