@@ -1,0 +1,75 @@
+"""What can go wrong with files and commands, as a tool tells its model."""
+
+import errno
+from typing import Final
+
+from perdure.base.errors import Error
+
+
+class EnvError(Error):
+    """A file or command could not be used. `path` names it."""
+
+    code = "env_error"
+
+    def __init__(self, what: str, *, path: str = "", hint: str = "") -> None:
+        super().__init__(what, hint=hint)
+        self.path = path
+
+
+class FileNotThere(EnvError):
+    """No such file or folder."""
+
+    code = "file_not_found"
+
+
+class IsFolder(EnvError):
+    """A folder where a file was wanted."""
+
+    code = "is_folder"
+
+
+class NotFolder(EnvError):
+    """A file where a folder was wanted."""
+
+    code = "not_folder"
+
+
+class NotAllowed(EnvError):
+    """The permissions forbid it."""
+
+    code = "not_allowed"
+
+
+class NoSpace(EnvError):
+    """The disk is full, or a quota is."""
+
+    code = "no_space"
+
+
+class BadPath(EnvError):
+    """A path that cannot be one."""
+
+    code = "bad_path"
+
+
+_KINDS: Final = {
+    errno.ENOENT: (FileNotThere, "does not exist"),
+    errno.EISDIR: (IsFolder, "is a folder"),
+    errno.ENOTDIR: (NotFolder, "is not a folder, or lies below a file"),
+    errno.EACCES: (NotAllowed, "may not be used: permission denied"),
+    errno.EPERM: (NotAllowed, "may not be changed: operation not permitted"),
+    errno.EROFS: (NotAllowed, "lies on a read-only file system"),
+    errno.ENOSPC: (NoSpace, "cannot be written: no space left on the disk"),
+    errno.EDQUOT: (NoSpace, "cannot be written: the disk quota is used up"),
+    errno.ENAMETOOLONG: (BadPath, "is too long for a path"),
+    errno.ELOOP: (BadPath, "is a circle of links"),
+}
+
+
+def env_error(error: OSError | ValueError, path: str) -> EnvError:
+    """An operating system's error as ours."""
+    shown = path if len(path) <= 200 else path[:200] + "…"
+    if isinstance(error, OSError):
+        kind, what = _KINDS.get(error.errno or 0, (EnvError, f"cannot be used: {error.strerror or error}"))
+        return kind(f"{shown} {what}", path=path)
+    return BadPath(f"not a path: {shown!r}: {error}", path=path)
