@@ -157,6 +157,16 @@ def test_a_difference_larger_than_the_value_is_one_replacement() -> None:
     assert diff({"deep": old}["deep"], {}, path="/deep") == [{"op": "replace", "path": "/deep", "value": {}}]
 
 
+@pytest.mark.parametrize("size", [40, 3000])
+def test_large_lists_are_compared_in_bounded_time(size: int) -> None:
+    old = list(range(size))
+    for new in (old[::-1], old[1:-1], [-n for n in old], [0, *old, 0], old[5:] + old[:5], [*old[1:], -1, -2, -3]):
+        assert apply({"l": old}, diff({"l": old}, {"l": new})) == {"l": new}
+    changed: list[dict[str, Any]] = [{"n": n, "text": "some text"} for n in old]
+    ops = diff(changed, [{**item, "n": -1} if item["n"] % (size // 2) == 1 else item for item in changed])
+    assert [op["path"] for op in ops] == ["/1/n", f"/{size // 2 + 1}/n"]
+
+
 def test_added_keys_come_in_the_order_of_the_new_value() -> None:
     new = {"z": 1, "a": 2, "m": 3, "b": "x" * 100}
     assert list(apply({"b": "x" * 100}, diff({"b": "x" * 100}, new))) == ["b", "z", "a", "m"]

@@ -58,6 +58,8 @@ RECORDED: list[tuple[Any, list[Edit], Any, list[dict[str, Any]]]] = [
         {"a/b": {"~": 2}},
         [{"op": "replace", "path": "/a~1b/~0", "value": 2}],
     ),
+    ({"t": "a"}, [_set("t", to="ab"), _set("t", to="x")], {"t": "x"}, [{"op": "replace", "path": "/t", "value": "x"}]),
+    ({"n": 1}, [_set("n", to=n) for n in range(9)], {"n": 8}, [{"op": "replace", "path": "/n", "value": 8}]),
     ({"n": 1}, [_set("n", to=True)], {"n": True}, [{"op": "replace", "path": "/n", "value": True}]),
     ({"n": 1}, [_set("n", to=1.0)], {"n": 1.0}, [{"op": "replace", "path": "/n", "value": 1.0}]),
     ([1], [_set(0, to=2)], [2], [{"op": "replace", "path": "/0", "value": 2}]),

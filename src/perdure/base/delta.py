@@ -3,7 +3,7 @@
 Values are never changed in place: applying operations copies along the changed paths and shares the rest.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from perdure.base.errors import InvalidValue
 from perdure.base.jsonvalue import Json, canonical, copied, encode, escape, unescape
@@ -11,6 +11,11 @@ from perdure.base.patching import edit_script
 
 Operation = dict[str, Any]
 """{"op": "add" | "remove" | "replace" | "move" | "copy" | "test" | "append", "path": pointer, "value" or "from"}."""
+
+
+EDIT_SCRIPT_ITEMS: Final = 1000
+"""Items of both lists together, between their equal ends, up to which the shortest edit script is looked for: the
+search takes time with their square, some 50 ms here."""
 
 
 def root_replacement(value: Json) -> list[Operation]:
@@ -249,10 +254,20 @@ def _diff_lists(old: list[Any], new: list[Any], path: str, ops: list[Operation])
     end = 0
     while end < shorter - begin and same(old[-1 - end], new[-1 - end]):
         end += 1
-    current = old[begin : len(old) - end]
-    digests = [canonical(item) for item in current]
-    items = {canonical(item): item for item in new[begin : len(new) - end]}
-    for step in edit_script(digests, [canonical(item) for item in new[begin : len(new) - end]]):
+    middle = len(old) - begin - end + len(new) - begin - end
+    if middle <= EDIT_SCRIPT_ITEMS:
+        _diff_middle(old[begin : len(old) - end], new[begin : len(new) - end], begin, path, ops)
+    elif len(old) == len(new):
+        for position in range(begin, len(new) - end):
+            _diff(old[position], new[position], f"{path}/{position}", ops)
+    else:
+        ops.append({"op": "replace", "path": path, "value": new})
+
+
+def _diff_middle(current: list[Any], new: list[Any], begin: int, path: str, ops: list[Operation]) -> None:
+    wanted = [canonical(item) for item in new]
+    items = dict(zip(wanted, new, strict=True))
+    for step in edit_script([canonical(item) for item in current], wanted):
         place = step["path"].tokens[0]
         at = len(current) if place == "-" else int(place)
         where = f"{path}/{begin + at}"

@@ -10,6 +10,7 @@ from perdure.base.patching import is_proxy, proxies
 
 MANY_OPERATIONS: Final = 64
 """Operations beyond which `finish` looks whether plainly comparing the values takes fewer, as after sorting a list."""
+_SCALARS: Final = (int, float, bool, type(None))
 
 
 class _Recorder:
@@ -43,22 +44,38 @@ class _Recorder:
 
     def record_replace(self, path: Any, old_value: Any, new_value: Any) -> None:
         where = _where(path)
+        if type(new_value) in _SCALARS:
+            jsonvalue.check(new_value, path=where)
+            if type(old_value) is not type(new_value) or old_value != new_value:
+                self._replace(where, new_value)
+            return
         if type(new_value) is not str:
             self.ops += diff(plain(old_value), _checked(new_value, where), path=where)
             return
-        _checked(new_value, where)
-        last = self.ops[-1] if self.ops and self.ops[-1]["path"] == where else None
-        if last is not None and last["op"] in ("add", "replace"):
-            last["value"] = new_value
-        elif old_value and type(old_value) is str and new_value.startswith(old_value):
+        jsonvalue.check(new_value, path=where)
+        last = self._last(where)
+        if old_value and type(old_value) is str and new_value.startswith(old_value) and last not in ("add", "replace"):
             self._grow(where, new_value[len(old_value) :], last)
         elif old_value != new_value:
-            self.ops.append({"op": "replace", "path": where, "value": new_value})
+            self._replace(where, new_value)
 
-    def _grow(self, where: str, more: str, last: Operation | None) -> None:
-        """Text that grows piece by piece is one operation."""
-        if last is not None and last["op"] == "append":
-            last["value"] += more
+    def _last(self, where: str) -> str | None:
+        """What was done last, if it was done here."""
+        return self.ops[-1]["op"] if self.ops and self.ops[-1]["path"] == where else None
+
+    def _replace(self, where: str, value: Json) -> None:
+        """What is replaced again and again at one place was replaced once."""
+        if self._last(where) in ("add", "replace"):
+            self.ops[-1]["value"] = value
+        elif self._last(where) == "append":
+            self.ops[-1] = {"op": "replace", "path": where, "value": value}
+        else:
+            self.ops.append({"op": "replace", "path": where, "value": value})
+
+    def _grow(self, where: str, more: str, last: str | None) -> None:
+        """Text that grows piece by piece grew once."""
+        if last == "append":
+            self.ops[-1]["value"] += more
         elif more:
             self.ops.append({"op": "append", "path": where, "value": more})
 
@@ -119,8 +136,9 @@ class Draft:
         `InvalidValue` with the path where something is not strict JSON. Every later use of the draft raises.
         """
         edited, ops = self.root._data, self._recorder.ops
+        if isinstance(edited, _Revoked):
+            _refuse()
         self.revoke()
-        edited = plain(edited)
         jsonvalue.check(edited)
         if same(edited, self._original):
             return self._original, []
