@@ -185,7 +185,7 @@ def test_a_draft_is_edited_like_the_value_itself_and_its_operations_lead_to_the_
     assert same(value, kept)
 
 
-@pytest.mark.parametrize("bad", [{1}, float("nan"), b"", (1,), {1: 2}, {"a": [object()]}, "\ud800", 2**60], ids=repr)
+@pytest.mark.parametrize("bad", [{1}, float("nan"), b"", (1,), {1: 2}, {"a": [object()]}, "\ud800", 2**60])
 def test_what_is_not_json_is_refused_at_the_assignment_with_its_path(bad: Any) -> None:
     edits: list[Edit] = [
         _set("d", "x", to=bad),

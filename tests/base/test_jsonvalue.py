@@ -70,7 +70,7 @@ def test_a_copy_is_equal_and_shares_no_container(value: Any) -> None:
         1j,
         range(3),
     ],
-    ids=repr,
+    ids=lambda bad: type(bad).__name__,
 )
 def test_what_is_not_strict_json_is_refused_with_its_path(bad: Any) -> None:
     assert not jsonvalue.is_strict(bad)

@@ -162,6 +162,7 @@ BAD_VALUES: list[tuple[Any, Any, str, str]] = [
     (Line, Line([Point(1), Point(float("nan"))]), "/points/1/x", "nan"),  # type: ignore[arg-type]
     (Plan, {"stops": [{"city": "Wien", "beds": 1}]}, "/stops/0/beds", "no field 'beds'"),
     (Plan, {"stops": [{}]}, "/stops/0", "city"),
+    (dict[Colour, int], {"red": 1}, "", "a key that is a str"),
     (list[int], (1,), "", "tuple"),
     (tuple[int, ...], [1], "", "list"),
     (datetime.date, "2026-01-02", "", "str"),
@@ -198,6 +199,9 @@ BAD_JSON: list[tuple[Any, Any, str, str]] = [
     (Tree, {"name": "a", "children": [{"name": "b", "leaf": 1}]}, "/children/0/leaf", "no field"),
     (Tree | None, {"name": "a", "children": [{"name": "b", "leaf": 1}]}, "/children/0/leaf", "no field"),
     (Annotated[Point, msgspec.Meta(description="p")], {"x": 1, "q": 1}, "/q", "no field"),
+    (dict[str, Point], {"a": {"x": 1}, "b/c": {"x": "1"}}, "/b~1c/x", "str"),
+    (dict[str, list[dict[str, int]]], {"a": [{}], "b": [{"c": 1}, {"d": 2, "e": None}]}, "/b/1/e", "null"),
+    (dict[Colour, int], {"blue": 1}, "", "blue"),
     (Any, {"a": float("nan")}, "/a", "nan"),
     (float, float("nan"), "", "nan"),
     (int, 2**60, "", "2**53-1"),

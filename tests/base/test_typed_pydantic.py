@@ -10,6 +10,7 @@ import msgspec
 import pydantic
 import pytest
 from annotated_types import Ge
+from typing_extensions import TypedDict
 
 from perdure.base.errors import InvalidDefinition, InvalidValue
 from perdure.base.typed import codec
@@ -86,6 +87,10 @@ class Numbers(pydantic.RootModel[list[int]]):
 class Visit:
     user: User
     others: list[Address]
+
+
+class Journey(TypedDict):
+    to: Address | int
 
 
 class Envelope(msgspec.Struct):
@@ -182,9 +187,11 @@ BAD_JSON: list[tuple[Any, Any, str, str]] = [
         "Extra",
     ),
     (Visit, {"user": {"name": "u", "lives": {"street": "a"}}, "others": [], "x": 1}, "/x", "no field"),
-    (dict[str, Address], {"k": {"street": 1}}, "/street", "string"),
+    (dict[str, Address], {"j": {"street": "a"}, "k": {"street": 1}}, "/k/street", "string"),
+    (Journey, {"to": {"street": "a", "zip": 1}}, "/to/zip", "Extra"),
     (Open, {"a": 1, "b": 2, "inner": {"street": "a", "zip": 1}}, "/inner/zip", "does not know"),
     (Address, {"street": 1}, "/street", "string"),
+    (list[Address | int], [1, {}], "/1/street", "required"),
     (Checked, {"age": 3}, "/age", "too young"),
     (Checked, {"age": "20"}, "/age", "integer"),
     (Address, {"street": "a", "since": float("nan")}, "/since", "nan"),

@@ -9,12 +9,15 @@ here.
 """
 
 import re
+from collections.abc import Callable
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 import msgspec
 
 from perdure.base import jsonvalue
+from perdure.base.delta import apply, value_at
 from perdure.base.drafts import is_draft, plain
 from perdure.base.errors import InvalidDefinition, InvalidValue
 from perdure.base.jsonvalue import Json
@@ -26,6 +29,8 @@ from perdure.base.typed_schema import ANYTHING, merged
 T = TypeVar("T")
 CODECS_KEPT = 1024
 """Types whose codec is kept; beyond that, seldom used ones are made anew."""
+KEYS_TRIED = 200
+"""Keys of one dict that are tried to name the one that does not fit; beyond, the error names the dict."""
 _JSON_TYPES = (Any, object, dict, list, dict[str, Any], list[Any], dict[str, object], list[object])
 _PATH = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")
 _SUSPECT = re.compile(rb"\d{16}")
@@ -152,11 +157,14 @@ class _MsgspecForm:
         try:
             if self._unknown_keys is not None:
                 self._unknown_keys(data, "")
-            return msgspec.convert(data, self._type, strict=True, dec_hook=_decode_custom)
+            return self._convert(data)
         except msgspec.ValidationError as error:
-            raise _invalid(error, where) from error
+            raise _invalid(error, data, where, self._convert) from error
         except Misfit as error:
             raise InvalidValue(f"{where}: {error}", path=error.path) from None
+
+    def _convert(self, data: Json) -> Any:
+        return msgspec.convert(data, self._type, strict=True, dec_hook=_decode_custom)
 
     def schema(self) -> dict[str, Any]:
         return merged(self._type, lambda cls: ANYTHING if cls is object else pydantic_form(cls).raw_schema())
@@ -189,19 +197,35 @@ def _placed(error: InvalidValue, where: str) -> InvalidValue:
     return InvalidValue(f"{where}: {error.fault}", path=error.path, hint=error.hint)
 
 
-def _invalid(error: msgspec.ValidationError, where: str) -> InvalidValue:
-    """The error with a JSON pointer. msgspec names no keys of dicts: there the pointer ends at the dict."""
-    what = str(error)
-    pointer = ""
-    found = _PATH.search(what)
-    if found is not None:
-        what = what[: found.start()]
-        for name, position in _STEP.findall(found["path"]):
-            if position == "...":
-                what += " in one of its values"
+def _invalid(error: msgspec.ValidationError, data: Json, where: str, convert: Callable[[Json], object]) -> InvalidValue:
+    """The error with a JSON pointer. Where msgspec names no keys of dicts, the first that fails alone is it."""
+    text = str(error)
+    found = _PATH.search(text)
+    what = text[: found.start()] if found else text
+    pointer, complete = "", True
+    for name, position in _STEP.findall(found["path"]) if found else ():
+        step = name or position
+        if step == "...":
+            step = _failing_key(data, pointer, text, convert)
+            if step is None:
+                complete, what = False, f"{what} in one of its values"
                 break
-            pointer += f"/{jsonvalue.escape(name or position)}"
-    inner = error.__cause__
-    if isinstance(inner, Misfit):
-        pointer += inner.path
+        pointer += f"/{jsonvalue.escape(step)}"
+    if complete and isinstance(error.__cause__, Misfit):
+        pointer += error.__cause__.path
     return InvalidValue(f"{where}: {what}", path=pointer)
+
+
+def _failing_key(data: Json, pointer: str, text: str, convert: Callable[[Json], object]) -> str | None:
+    try:
+        found = value_at(data, pointer)
+    except InvalidValue:  # a name with a dot in it cannot be told from two names
+        return None
+    for key in islice(found, KEYS_TRIED) if isinstance(found, dict) else ():
+        alone = apply(data, [{"op": "replace", "path": pointer, "value": {key: found[key]}}])
+        try:
+            convert(alone)
+        except msgspec.ValidationError as error:
+            if str(error) == text:
+                return str(key)
+    return None

@@ -37,7 +37,7 @@ def _differs(back: Any, given: Any) -> list[str] | None:
     if kind is not type(back):
         return _kinds_differ(back, given)
     if kind in _SCALARS:
-        return None if back == given else [f"{given!r} would come back as {back!r}"]
+        return None if back == given else [f"{given!r:.200} would come back as {back!r:.200}"]
     if kind is dict:
         return _dicts_differ(back, given)
     if kind is list or isinstance(given, tuple):
@@ -76,6 +76,10 @@ def _kinds_differ(back: Any, given: Any) -> list[str] | None:
 
 
 def _dicts_differ(back: dict[Any, Any], given: dict[Any, Any]) -> list[str] | None:
+    for key, other_key in zip(given, back, strict=False):
+        if type(key) is not type(other_key):
+            return [f"a key that is a {type(key).__name__} would come back as a {type(other_key).__name__}"]
+        break  # the keys of a dict are of one type here
     for key, item in given.items():
         other = back.get(key, _ABSENT)
         if other is _ABSENT:

@@ -84,7 +84,7 @@ class PydanticForm:
             value = self._adapter.validate_json(text, strict=True)
         except self._invalid as error:
             first = error.errors(include_url=False, include_context=False)[0]  # type: ignore[attr-defined]
-            raise Misfit(first["msg"], "".join(f"/{escape(str(step))}" for step in first["loc"])) from None
+            raise Misfit(first["msg"], _pointer(data, first["loc"], missing=first["type"] == "missing")) from None
         kept = self._adapter.dump_python(
             value, mode="json", by_alias=True, round_trip=True, exclude_unset=True, warnings=False
         )
@@ -96,6 +96,20 @@ class PydanticForm:
 def pydantic_form(type_: Any) -> PydanticForm:
     """The form of a class that comes from pydantic."""
     return PydanticForm(type_)
+
+
+def _pointer(data: Json, steps: tuple[str | int, ...], *, missing: bool) -> str:
+    """pydantic's place of an error as a JSON pointer, without the members of unions that it names on the way."""
+    pointer = ""
+    for number, step in enumerate(steps, 1):
+        if isinstance(data, dict) and step in data:
+            data = data[str(step)]
+        elif isinstance(data, list) and isinstance(step, int) and step < len(data):
+            data = data[step]
+        elif not (missing and number == len(steps)):
+            continue
+        pointer += f"/{escape(str(step))}"
+    return pointer
 
 
 def _refuse_dropped(data: Json, kept: Json, path: str) -> None:
@@ -199,7 +213,7 @@ class _Look:
             return
         if issubclass(cls, msgspec.Struct):
             self.struct = cls.__name__
-        elif not (dataclasses.is_dataclass(cls) or typing.is_typeddict(cls) or hasattr(cls, "_fields")):
+        elif not (dataclasses.is_dataclass(cls) or hasattr(cls, "__required_keys__") or hasattr(cls, "_fields")):
             return
         try:
             hints = typing.get_type_hints(cls, include_extras=True)
