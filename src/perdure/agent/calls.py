@@ -9,7 +9,6 @@ from perdure.agent.hook_context import HookContext
 from perdure.base import jsonvalue
 from perdure.base.errors import Error, InvalidValue
 from perdure.base.ids import EntryId
-from perdure.extensions.hooks import HookedCall
 from perdure.extensions.resolve import ResolvedTool
 from perdure.extensions.results import Block, ToolResult
 from perdure.extensions.tool import Tool
@@ -79,7 +78,7 @@ def ready_at_once(site: CallSite) -> bool:
     return True
 
 
-async def check_call(site: CallSite) -> HookedCall | ToolResult:
+async def check_call(site: CallSite) -> ToolCall | ToolResult:
     """Repair, validate, ask the gates in order, validate again. A result instead: the call must not run."""
     arguments = site.call.arguments
     if isinstance(arguments, str):
@@ -93,10 +92,10 @@ async def check_call(site: CallSite) -> HookedCall | ToolResult:
         return error_result("invalid_arguments", str(error))
     except Exception as error:
         return error_result("invalid_arguments", f"preparing the arguments failed: {error}")
-    return await ask_gates(site, HookedCall(site.call.id, site.call.name, arguments))
+    return await ask_gates(site, site.call.replace(arguments=arguments))
 
 
-async def ask_gates(site: CallSite, call: HookedCall) -> HookedCall | ToolResult:
+async def ask_gates(site: CallSite, call: ToolCall) -> ToolCall | ToolResult:
     """Every `before_tool` hook in order; the first block stops. A hook that fails in any way blocks the call."""
     gates = [hook for hook in site.names.resolved.hooks_at("before_tool") if hook.concerns(call.name)]
     if not gates:
@@ -112,7 +111,7 @@ async def ask_gates(site: CallSite, call: HookedCall) -> HookedCall | ToolResult
             return error_result("blocked", f"gate {gate.name} failed: {error}")
         if isinstance(answer, Block):
             return error_result("blocked", answer.reason)
-        if isinstance(answer, HookedCall):
+        if isinstance(answer, ToolCall):
             call = answer
         elif answer is not None:
             problem = TypeError(f"a gate answers a call, Block or None, not {type(answer).__name__}")

@@ -52,9 +52,7 @@ def empty_live() -> Any:
     return {"run": None, "partial": None, "retry": None, "tools": {}}
 
 
-AgentDoc: Document[Any] = Document(
-    "perdure.agent", AgentValue, history="rewindable", fork="as_of", initial=dict
-)
+AgentDoc: Document[Any] = Document("perdure.agent", AgentValue, history="rewindable", fork="as_of", initial=dict)
 LiveDoc: Document[Any] = Document("perdure.live", LiveValue, initial=empty_live, checked=False)
 InboxDoc: Document[Any] = Document("perdure.inbox", InboxValue, initial=lambda: {"items": []}, checked=False)
 UsageDoc: Document[Any] = Document(

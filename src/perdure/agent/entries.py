@@ -84,8 +84,12 @@ class ResetEntry:
     KIND: ClassVar[str] = "perdure.reset"
 
 
+def _define(cls: Any) -> None:
+    cls.__perdure_entry__ = _MessageKind(cls.KIND, cls)
+
+
 for _class in (UserEntry, AssistantEntry, ToolResultEntry, SystemEntry, SummaryEntry, ResetEntry):
-    setattr(_class, "__perdure_entry__", _MessageKind(_class.KIND, _class))
+    _define(_class)
 
 
 def put(

@@ -3,6 +3,7 @@
 from typing import Any
 
 from perdure.agent.agent import Agent
+from perdure.agent.calls import CallSite, answer_message, ready_at_once
 from perdure.agent.classify import Answer, Empty, NoAnswer, Round, classify
 from perdure.agent.documents import LiveDoc
 from perdure.agent.entries import AssistantEntry, SystemEntry, ToolResultEntry, put
@@ -10,7 +11,6 @@ from perdure.agent.prepare import build_request, hooks_after_response, prepare_r
 from perdure.agent.runs import close_run, finish_run, join_run
 from perdure.agent.streaming import Partial, cut_message, stream_answer
 from perdure.agent.submissions import Settled
-from perdure.agent.calls import CallSite, answer_message, ready_at_once
 from perdure.agent.tool_task import ToolTask
 from perdure.agent.usage import book
 from perdure.base.delta import Operation
@@ -88,7 +88,9 @@ async def _prepare(this: Generation, run: TaskRun) -> Next[Any]:
             put(tx, conversation, SystemEntry, prepared.change, task=run.task_id)
         if live["tools"]:
             await tx.patch(LiveDoc, conversation, [{"op": "replace", "path": "/tools", "value": {}}])
-        up_to = max((e.id for e in tx.changes.entries.values() if e.conversation == conversation), default=prepared.newest)
+        up_to = max(
+            (e.id for e in tx.changes.entries.values() if e.conversation == conversation), default=prepared.newest
+        )
         return tx.goto(this.request, prepared.model, up_to, prepared.thinking)
 
 
@@ -189,7 +191,7 @@ class _Request:
         if not isinstance(meaning, Round):
             return {}
         names = await self.agent.names(self.conversation)
-        found = {}
+        found: dict[int, str] = {}
         for position, call in enumerate(meaning.calls):
             resolved = names.resolved.tools.get(call.name)
             if resolved is not None and ready_at_once(CallSite(self.agent, self.run, names, call, resolved)):
@@ -313,4 +315,3 @@ async def _sequential(this: Generation, run: TaskRun, agent: Agent, answer: Entr
             id = await start_call(agent, tx, run, answer, position, call, None)
             return tx.wait([id], "all_settled", this.next_call, answer, [id], position + 1)
         return tx.goto(this.boundary, answer)
-

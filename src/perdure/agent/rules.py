@@ -44,5 +44,11 @@ async def _close_slot(tx: TaskTransaction, task: Task, live: Any) -> None:
     if slot is None or slot["status"] == "done":
         return
     outcome: AnyOutcome = outcome_of(task)
-    done = {"name": slot["name"], "call_id": slot["call_id"], "status": "done", "is_error": True, "ended": outcome.status}
+    done = {
+        "name": slot["name"],
+        "call_id": slot["call_id"],
+        "status": "done",
+        "is_error": True,
+        "ended": outcome.status,
+    }
     await tx.patch(LiveDoc, task.conversation, [{"op": "replace", "path": f"/tools/{task.id}", "value": done}])

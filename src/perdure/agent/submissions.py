@@ -64,9 +64,7 @@ def input_draft(
     return _draft("input", encoded, builtins, request_id, when_busy, notify)
 
 
-def write_draft(
-    entry: Any, *, request_id: str | None = None, head: EntryId | Literal[True] | None = None
-) -> Draft:
+def write_draft(entry: Any, *, request_id: str | None = None, head: EntryId | Literal[True] | None = None) -> Draft:
     """A passive entry that joins the transcript at the next boundary."""
     kind, messages, data = encode_entry(entry)
     content = {
@@ -212,4 +210,4 @@ def settled_of(submission: Submission) -> Settled | None:
     """How a submission ended; None while it is open."""
     if submission.status not in ("done", "unanswered"):
         return None
-    return Settled(submission.status, submission.answer, submission.reason, submission.detail)  # type: ignore[arg-type]
+    return Settled(submission.status, submission.answer, submission.reason, submission.detail)

@@ -130,4 +130,3 @@ class ToolContext:
         live: Any = await tx.value_of(LiveDoc, self.conversation_id)
         if live is not None and str(self.task_id) in live["tools"]:
             await tx.patch(LiveDoc, self.conversation_id, ops)
-

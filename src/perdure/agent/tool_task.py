@@ -100,7 +100,11 @@ async def store_result(tx: TaskTransaction, run: TaskRun, call: ToolCall, result
     """The result's entry, its slot in the live document, and what the tool spent."""
     content = with_diagnostics(result)
     message = ToolResultMessage(call.id, call.name, content, is_error=result.is_error)
-    data = {key: value for key, value in (("details", result.details), ("structured", result.structured)) if value is not None}
+    data = {
+        key: value
+        for key, value in (("details", result.details), ("structured", result.structured))
+        if value is not None
+    }
     put(tx, run.conversation_id, ToolResultEntry, message, task=run.task_id, data=data or None)
     if result.usage is not None:
         await book(tx, run.conversation_id, "tools", call.name, result.usage)
@@ -156,4 +160,3 @@ def with_diagnostics(result: ToolResult) -> Any:
     if isinstance(result.content, str):
         return result.content + block
     return [*result.content, {"type": "text", "text": block}]
-

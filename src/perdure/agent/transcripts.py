@@ -4,8 +4,8 @@ import asyncio
 from typing import Any, Final
 
 from perdure.agent.context import Context, ContextBuilder, ContextEntry
-from perdure.models.messages import AssistantMessage, Message
 from perdure.base.ids import ConversationId, EntryId
+from perdure.models.messages import AssistantMessage, Message
 from perdure.session.publication import Publication
 from perdure.session.session import Session
 from perdure.storage.records import Entry

@@ -16,9 +16,7 @@ def _empty() -> dict[str, Any]:
     return {"requests": 0, "input": 0, "output": 0, "cache_read": 0, "cache_write": 0, "cost": 0, "unpriced": 0}
 
 
-async def book(
-    tx: TaskTransaction, conversation: ConversationId, group: str, name: str, usage: Usage | None
-) -> None:
+async def book(tx: TaskTransaction, conversation: ConversationId, group: str, name: str, usage: Usage | None) -> None:
     """Add one attempt of a model (group "models") or one call of a tool ("tools") to the conversation's usage.
 
     `usage` None, or without a cost, counts as unpriced: unknown is not zero.

@@ -34,7 +34,11 @@ def command(session: str, conversation: int, background: bool, keep_queued: bool
     else:
         say(
             f"conversation {conversation}: abort stored"
-            + (f" by process {by}, which has the session open" if by else "; cleanup runs when the session is next opened")
+            + (
+                f" by process {by}, which has the session open"
+                if by
+                else "; cleanup runs when the session is next opened"
+            )
         )
     return 0
 

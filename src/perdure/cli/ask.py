@@ -29,7 +29,13 @@ from perdure.harness.submission import Submission
 @click.option("--app", help="module:registry with extensions of your own.")
 @click.option("--json", "as_json", is_flag=True, help="Events as JSON lines on stdout.")
 def command(
-    text: str, name: str | None, request_id: str | None, model: str | None, cwd: str | None, app: str | None, as_json: bool
+    text: str,
+    name: str | None,
+    request_id: str | None,
+    model: str | None,
+    cwd: str | None,
+    app: str | None,
+    as_json: bool,
 ) -> int:
     """Give the agent one input and print its answer. TEXT `-` reads the input from stdin.
 
@@ -43,7 +49,8 @@ def command(
     if not content.strip():
         raise InvalidValue("the input is empty")
     name = name or time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
-    return asyncio.run(_ask(config, content, name, request_id, model, cwd, app, as_json))
+    where = None if cwd is None else os.path.abspath(cwd)
+    return asyncio.run(_ask(config, content, name, request_id, model, where, app, as_json))
 
 
 async def _ask(
@@ -81,7 +88,7 @@ async def _give_agent(
     elif names.model is None:
         fields["model"] = pick_model(None, config)
     if cwd is not None or names.cwd is None:
-        fields["cwd"] = os.path.abspath(cwd or os.getcwd())
+        fields["cwd"] = cwd or os.getcwd()
     if config.thinking is not None and names.thinking is None:
         fields["thinking"] = config.thinking
     if fields:

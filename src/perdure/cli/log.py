@@ -70,9 +70,9 @@ def _print(entry: Entry, full: bool, as_json: bool) -> None:
             }
         )
         return
-    for message in messages or [None]:  # type: ignore[list-item]
-        for line in described(message, full) if message is not None else [f"({entry.kind})"]:
-            say(f"{entry.id:>6}  {line}")
+    lines = [line for message in messages for line in described(message, full)]
+    for line in lines or [f"({entry.kind})"]:
+        say(f"{entry.id:>6}  {line}")
 
 
 def described(message: Message, full: bool) -> list[str]:

@@ -73,7 +73,7 @@ def run(arguments: list[str] | None = None) -> int:
         click.echo("stopped", err=True)
         return 130
     except BrokenPipeError:
-        sys.stdout = None  # type: ignore[assignment]  # the reader is gone: nothing is left to flush
+        sys.stdout = None  # the reader is gone: nothing is left to flush
         return 0
     except Exception as error:
         return report_failure(error)

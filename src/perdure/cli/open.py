@@ -27,7 +27,9 @@ async def running(path: Path, config: Config, *, app: str | None = None) -> Asyn
     settings = Settings(instructions=config.instructions)
     async with (
         models,
-        Harness.open(store(path, config), registry=registry(app or config.app), models=models, settings=settings) as harness,
+        Harness.open(
+            store(path, config), registry=registry(app or config.app), models=models, settings=settings
+        ) as harness,
         ControlServer(harness),
     ):
         yield harness

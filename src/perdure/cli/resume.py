@@ -31,7 +31,7 @@ async def _resume(config: Config, session: str, app: str | None, as_json: bool) 
     async with running(find_session(config, session), config, app=app) as harness:
         root = await harness.root()
         live = await harness.session.value_of(LiveDoc, root.id)
-        run = None if live is None else live["run"]  # type: ignore[index,call-overload]
+        run = None if live is None else live["run"]
         await harness.resume()
         if run is None:
             await root.wait_idle()

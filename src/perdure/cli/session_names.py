@@ -60,5 +60,6 @@ def check_name(name: str) -> None:
     """Refuse what is no plain name."""
     if not NAME.fullmatch(name) or ".." in name:
         raise InvalidValue(
-            f"not a session name: {name[:80]!r}", hint="1 to 64 letters, digits, '.', '_' or '-', beginning with one of the first two"
+            f"not a session name: {name[:80]!r}",
+            hint="1 to 64 letters, digits, '.', '_' or '-', beginning with one of the first two",
         )

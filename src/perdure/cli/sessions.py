@@ -24,7 +24,12 @@ def command(as_json: bool) -> int:
         return 0
     table(
         [
-            [row["name"], _age(row["modified"]), f"{row['bytes'] / 1024:.0f} KiB", f"open in {row['pid']}" if row["pid"] else ""]
+            [
+                row["name"],
+                _age(row["modified"]),
+                f"{row['bytes'] / 1024:.0f} KiB",
+                f"open in {row['pid']}" if row["pid"] else "",
+            ]
             for row in rows
         ],
         ["SESSION", "CHANGED", "SIZE", "OWNER"],

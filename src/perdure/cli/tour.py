@@ -107,6 +107,8 @@ async def _proof(folder: Path, before: list[str]) -> int:
         ("the greeting is fixed", "Hello" in greeting, True),
     ]
     say("4  The proof, counted from a ledger outside the store:")
-    rows = [[f"   {what}", str(found), str(wanted), "ok" if found == wanted else "FAILED"] for what, found, wanted in checks]
+    rows = [
+        [f"   {what}", str(found), str(wanted), "ok" if found == wanted else "FAILED"] for what, found, wanted in checks
+    ]
     table(rows, ["   WHAT", "COUNTED", "PROMISED", ""])
     return 0 if all(found == wanted for _, found, wanted in checks) else 1

@@ -45,7 +45,7 @@ async def session_usage(path: Path) -> dict[str, Any]:
                     continue
                 values.append(state.value)
                 for group in ("models", "tools"):
-                    for name, row in state.value[group].items():  # type: ignore[index,call-overload,union-attr]
+                    for name, row in state.value[group].items():
                         rows.append({"conversation": conversation.id, "name": name, **row})
             cursor = page[-1].id
     return {"rows": rows, "total": total(values)}

@@ -49,8 +49,13 @@ def parent_died(*_: object) -> None:
 def start(argv: list[str], alive: int, status: int) -> int:
     """Fork and run the command in a process group of its own."""
     child = os.fork()
-    if child:
-        return child
+    if child == 0:
+        become(argv, alive, status)
+    return child
+
+
+def become(argv: list[str], alive: int, status: int) -> None:
+    """In the forked child: turn into the command, or say why that is not possible."""
     try:
         os.setpgid(0, 0)
         os.close(alive)
@@ -61,7 +66,6 @@ def start(argv: list[str], alive: int, status: int) -> int:
     except OSError as error:
         os.write(2, f"{argv[0]}: {error.strerror}\n".encode())
         os._exit(127 if error.errno == errno.ENOENT else 126)
-    return 0
 
 
 def watch(child: int, alive: int) -> int | None:

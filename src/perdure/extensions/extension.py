@@ -11,7 +11,6 @@ from perdure.session.entries import EntryKind, entry_kind
 from perdure.tasks.definition import TaskDefinition, task_definition
 
 F = TypeVar("F", bound=Callable[..., Any])
-Decorator = Callable[[F], F]
 
 
 class Extension:
@@ -72,7 +71,7 @@ class Extension:
         sequential: bool = False,
         prepare_arguments: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
     ) -> Callable[[Callable[..., Any]], Tool]: ...
-    def tool(self, function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    def tool(self, function: Any = None, /, **options: Any) -> Any:
         """Decorator: a function whose first parameter is the context becomes a tool.
 
         Its schema comes from the signature, its description from the docstring. See `Tool` for the options.
@@ -86,7 +85,7 @@ class Extension:
 
         return define if function is None else define(function)
 
-    def section(self, name: str) -> Decorator[Any]:
+    def section(self, name: str) -> Callable[[F], F]:
         """Decorator: `async (ctx) -> str | None` renders a part of the system prompt before each request."""
         self._check_open()
 
@@ -97,7 +96,7 @@ class Extension:
 
         return define
 
-    def wrap_tool(self, tool: str) -> Decorator[Any]:
+    def wrap_tool(self, tool: str) -> Callable[[F], F]:
         """Decorator: `async (ctx, args, call_next)` runs around whichever tool of that name wins. It never parks."""
         self._check_open()
 
@@ -108,40 +107,56 @@ class Extension:
 
         return define
 
-    def hook(self, point: str, function: F | None = None, *, tools: Iterable[str] | None = None) -> Any:
+    def hook(self, point: str, *, tools: Iterable[str] | None = None) -> Callable[[F], F]:
         """Decorator: register `async (ctx, subject)` at a hook point. `tools` limits it to calls of these tools."""
         self._check_open()
         if point not in HOOK_POINTS:
             raise InvalidDefinition(f"no hook point {point!r}", hint=f"hook points: {', '.join(HOOK_POINTS)}")
         if isinstance(tools, str):
             raise InvalidDefinition(f"extension {self.name}: tools is a list of names, not one text")
+        names = None if tools is None else frozenset(tools)
 
-        def define(decorated: F) -> F:
-            check_callback(decorated, 2, f"extension {self.name}: {point} hook")
-            self.hooks.append(Hook(point, decorated, None if tools is None else frozenset(tools), self.name))
-            return decorated
+        def define(function: F) -> F:
+            check_callback(function, 2, f"extension {self.name}: {point} hook")
+            self.hooks.append(Hook(point, function, names, self.name))
+            return function
 
+        return define
+
+    @overload
+    def before_tool(self, function: F, /) -> F: ...
+    @overload
+    def before_tool(self, *, tools: Iterable[str] | None = None) -> Callable[[F], F]: ...
+    def before_tool(self, function: Any = None, /, *, tools: Iterable[str] | None = None) -> Any:
+        """Decorator: asked before a call runs. May return the call with replaced arguments, `Block`, or `Sleep`."""
+        define = self.hook("before_tool", tools=tools)
         return define if function is None else define(function)
 
-    def before_tool(self, function: F | None = None, /, *, tools: Iterable[str] | None = None) -> Any:
-        """Decorator: asked before a call runs. May return the call with replaced arguments, `Block`, or `Sleep`."""
-        return self.hook("before_tool", function, tools=tools)
-
-    def after_tool(self, function: F | None = None, /, *, tools: Iterable[str] | None = None) -> Any:
+    @overload
+    def after_tool(self, function: F, /) -> F: ...
+    @overload
+    def after_tool(self, *, tools: Iterable[str] | None = None) -> Callable[[F], F]: ...
+    def after_tool(self, function: Any = None, /, *, tools: Iterable[str] | None = None) -> Any:
         """Decorator: sees every result that a call writes; may return a replaced one."""
-        return self.hook("after_tool", function, tools=tools)
+        define = self.hook("after_tool", tools=tools)
+        return define if function is None else define(function)
 
-    def on_abort(self, function: F | None = None, /, *, tools: Iterable[str] | None = None) -> Any:
+    @overload
+    def on_abort(self, function: F, /) -> F: ...
+    @overload
+    def on_abort(self, *, tools: Iterable[str] | None = None) -> Callable[[F], F]: ...
+    def on_abort(self, function: Any = None, /, *, tools: Iterable[str] | None = None) -> Any:
         """Decorator: sees the result of a call that was stopped; may return a replaced one."""
-        return self.hook("on_abort", function, tools=tools)
+        define = self.hook("on_abort", tools=tools)
+        return define if function is None else define(function)
 
-    def before_request(self, function: F | None = None, /) -> Any:
+    def before_request(self, function: F, /) -> F:
         """Decorator: sees the messages of a request; may return others, for this request only."""
-        return self.hook("before_request", function)
+        return self.hook("before_request")(function)
 
-    def after_response(self, function: F | None = None, /) -> Any:
+    def after_response(self, function: F, /) -> F:
         """Decorator: observes every response."""
-        return self.hook("after_response", function)
+        return self.hook("after_response")(function)
 
     def _check_open(self) -> None:
         if self._frozen:

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import msgspec
-
 from perdure.base.errors import InvalidDefinition
 
 HOOK_POINTS: Final = (
@@ -20,18 +18,6 @@ HOOK_POINTS: Final = (
     "on_abort",
     "before_compact",
 )
-
-
-class HookedCall(msgspec.Struct, frozen=True):
-    """A tool call as hooks see it: decided by the model, changed by the hooks before."""
-
-    id: str
-    name: str
-    arguments: dict[str, Any]
-
-    def replace(self, *, arguments: dict[str, Any]) -> "HookedCall":
-        """The call with other arguments."""
-        return HookedCall(self.id, self.name, arguments)
 
 
 @dataclass(frozen=True)
@@ -77,7 +63,9 @@ def check_callback(function: Any, arity: int, what: str) -> None:
     if not inspect.iscoroutinefunction(function):
         raise InvalidDefinition(f"{what}: make it an async function")
     parameters = inspect.signature(function).parameters.values()
-    required = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    required = [
+        p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
     accepted = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     if len(required) > arity or len(accepted) < arity:
         raise InvalidDefinition(f"{what}: it is called with {arity} arguments")

@@ -39,7 +39,9 @@ class Resolved:
 def stored_selection(value: Any, what: str) -> Any:
     """A selection as it is stored: a list is exact, an edit becomes an object. A single text is refused."""
     if isinstance(value, str):
-        raise InvalidValue(f"{what} is a list of names, not one text", hint=f"[{value!r}], Add({value!r}) or Remove({value!r})")
+        raise InvalidValue(
+            f"{what} is a list of names, not one text", hint=f"[{value!r}], Add({value!r}) or Remove({value!r})"
+        )
     if isinstance(value, Changed):
         return {value.kind: list(value.names)}
     names = [getattr(item, "name", item) for item in value]

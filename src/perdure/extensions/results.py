@@ -89,12 +89,12 @@ class Changed:
     names: tuple[str, ...] = field(default=())
 
 
-def Add(*names: str) -> Changed:  # noqa: N802  # reads as a value at the call
+def Add(*names: str) -> Changed:  # reads as a value at the call
     """These names in addition to the default."""
     return Changed("add", names)
 
 
-def Remove(*names: str) -> Changed:  # noqa: N802
+def Remove(*names: str) -> Changed:
     """The default without these names."""
     return Changed("remove", names)
 

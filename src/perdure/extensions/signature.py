@@ -66,7 +66,9 @@ def read_signature(function: Callable[..., Any], tool: str) -> Signature:
     description, documented = _docstring(function.__doc__ or "")
     unknown = documented.keys() - {parameter.name for parameter in rest}
     if unknown:
-        raise InvalidDefinition(f"tool {tool}: its docstring describes parameters it does not have: {', '.join(unknown)}")
+        raise InvalidDefinition(
+            f"tool {tool}: its docstring describes parameters it does not have: {', '.join(unknown)}"
+        )
     found = {p.name: _parameter(p, hints, tool) for p in rest}
     schema = _schema(found, hints, documented)
     return Signature(found, hints.get("return"), schema, description)
@@ -105,7 +107,11 @@ def _return_hint(returns: Any, function: Any) -> Any:
             return None
     members = get_args(returns) if get_origin(returns) not in (list, dict, tuple) else ()
     if members and (str(get_origin(returns)) in ("<class 'types.UnionType'>", "typing.Union")):
-        typed = [m for m in members if getattr(m, "__module__", "") != "perdure.extensions.results" and m not in (str, type(None))]
+        typed = [
+            m
+            for m in members
+            if getattr(m, "__module__", "") != "perdure.extensions.results" and m not in (str, type(None))
+        ]
         typed = [m for m in typed if getattr(get_origin(m), "__module__", "") != "perdure.extensions.results"]
         return typed[0] if len(typed) == 1 else None
     if returns in (str, None, type(None), inspect.Signature.empty):
@@ -116,7 +122,9 @@ def _return_hint(returns: Any, function: Any) -> Any:
 def _parameter(parameter: inspect.Parameter, hints: dict[str, Any], tool: str) -> Parameter:
     where = f"tool {tool}, parameter {parameter.name}"
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-        raise InvalidDefinition(f"{where}: a model gives arguments by name; *args, **kwargs and positional-only cannot be")
+        raise InvalidDefinition(
+            f"{where}: a model gives arguments by name; *args, **kwargs and positional-only cannot be"
+        )
     if parameter.name not in hints:
         raise InvalidDefinition(f"{where}: it has no annotation", hint="a model must know the type")
     made = codec(hints[parameter.name], where=parameter.name)

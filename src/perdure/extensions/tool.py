@@ -69,7 +69,9 @@ class Tool:
         """Decorator: cleans up the external work of a call that parked. Takes (ctx, <same parameters>) or (ctx)."""
         given = list(inspect.signature(function).parameters)[1:]
         if given and set(given) != set(self.signature.parameters):
-            raise InvalidDefinition(f"tool {self.name}: cancel takes (ctx) or (ctx, {', '.join(self.signature.parameters)})")
+            raise InvalidDefinition(
+                f"tool {self.name}: cancel takes (ctx) or (ctx, {', '.join(self.signature.parameters)})"
+            )
         if not inspect.iscoroutinefunction(function):
             raise InvalidDefinition(f"tool {self.name}: cancel is an async function")
         self.on_cancel = function

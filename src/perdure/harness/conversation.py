@@ -83,15 +83,19 @@ class Conversation:
 
         `extensions` and `tools` are exact lists, or `Add(*names)` / `Remove(*names)` against the default.
         """
-        fields = dict(
-            model=model, thinking=thinking, extensions=extensions, tools=tools, instructions=instructions, cwd=cwd
-        )
         async with self._harness.session.transaction() as tx:
-            await configure(tx, self.id, **fields)
+            await configure(
+                tx,
+                self.id,
+                model=model,
+                thinking=thinking,
+                extensions=extensions,
+                tools=tools,
+                instructions=instructions,
+                cwd=cwd,
+            )
 
-    async def fork(
-        self, entry_id: EntryId, *, owner: TaskId | None = None, key: str | None = None
-    ) -> "Conversation":
+    async def fork(self, entry_id: EntryId, *, owner: TaskId | None = None, key: str | None = None) -> "Conversation":
         """A conversation that sees this one up to the entry, without copying it. The same key gives the same fork."""
         id: ConversationId = await self._harness.fork(self.id, entry_id, owner=owner, key=key)
         return Conversation(self._harness, id)
@@ -104,7 +108,12 @@ class Conversation:
         return found
 
     async def entries(
-        self, *, after: EntryId | None = None, before: EntryId | None = None, newest_first: bool = False, limit: int = 100
+        self,
+        *,
+        after: EntryId | None = None,
+        before: EntryId | None = None,
+        newest_first: bool = False,
+        limit: int = 100,
     ) -> list[Entry]:
         """A page of the stored transcript, ancestors included."""
         storage = await self._harness.session.store.settled()

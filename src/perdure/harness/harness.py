@@ -330,4 +330,3 @@ class _Shared:
 
     async def close(self) -> None:
         """The environment belongs to the host program."""
-

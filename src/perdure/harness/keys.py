@@ -11,6 +11,4 @@ class KeysValue(TypedDict):
     conversations: dict[str, int]
 
 
-KeysDoc: Document[Any] = Document(
-    "perdure.keys", KeysValue, scope="session", initial=lambda: {"conversations": {}}
-)
+KeysDoc: Document[Any] = Document("perdure.keys", KeysValue, scope="session", initial=lambda: {"conversations": {}})

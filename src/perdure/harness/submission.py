@@ -32,7 +32,8 @@ class Submission:
 
     async def status(self) -> SubmissionStatus:
         """queued, placed, done or unanswered."""
-        return (await self._record()).status
+        status: SubmissionStatus = (await self._record()).status
+        return status
 
     async def settled(self) -> Settled:
         """Wait until it is settled and tell how. Never raises for an unanswered one; cancelling changes nothing."""

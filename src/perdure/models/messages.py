@@ -36,13 +36,18 @@ class Thinking(_Block, frozen=True, tag="thinking"):
 
 
 class ToolCall(_Block, frozen=True, tag="tool_call"):
-    """The model wants a tool to run. `arguments` is a JSON object, or the raw text where it is none."""
+    """The model wants a tool to run. `arguments` is a JSON object, or the raw text where the model wrote none; hooks and
+    tools only ever see objects."""
 
     id: str
     """The provider's id of the call; it may repeat over the turns of a conversation."""
     name: str
-    arguments: JsonObject | str
+    arguments: Any
     provider: JsonObject | None = None
+
+    def replace(self, *, arguments: JsonObject) -> "ToolCall":
+        """The call with other arguments: what a hook returns."""
+        return ToolCall(self.id, self.name, arguments, self.provider)
 
 
 class Attachment(_Block, frozen=True, tag="attachment"):

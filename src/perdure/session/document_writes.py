@@ -14,7 +14,7 @@ from perdure.session.documents import Document as DocumentKind
 from perdure.session.publication import DocumentChange, DocumentKey
 from perdure.session.state import DocumentState
 from perdure.session.store import Store, new_document
-from perdure.storage.records import Document, DocumentCopy, Revision
+from perdure.storage.records import Document, DocumentCopy, Revision, Scope
 
 T = TypeVar("T")
 
@@ -139,7 +139,7 @@ class DocumentWrites:
         self._retired[where] = state
         return True
 
-    async def retire_scope(self, scope: str, scope_id: int) -> None:
+    async def retire_scope(self, scope: Scope, scope_id: int) -> None:
         """End the life of every document of a scope, kinds unknown to this code included."""
         self.check_open()
         for where in [key for key in self._pending if key[1:3] == (scope, scope_id)]:
@@ -157,7 +157,7 @@ class DocumentWrites:
                 pending.draft.revoke()
                 pending.draft = None
 
-    async def documents_alive(self, scope: str, scope_id: int, at: int | None = None) -> list[Document]:
+    async def documents_alive(self, scope: Scope, scope_id: int, at: int | None = None) -> list[Document]:
         """The records of all documents alive in a scope now, or as of a commit."""
         self.check_open()
         stored = await self._store.documents_in(scope, scope_id, at)
@@ -255,7 +255,7 @@ class DocumentWrites:
         if created or old is None:
             return self._sealed(where, pending, jsonvalue.encode(value), base=True, created=True)
         if old.version == version:
-            body = jsonvalue.encode(pending.ops)  # type: ignore[arg-type]
+            body = jsonvalue.encode(pending.ops)
             small = not kind.rewindable and old.base_bytes + old.delta_bytes + len(body) <= SMALL_VALUE_BYTES
             if not small and not kind.checkpoint_when(value, pending.ops, old.deltas + 1):
                 return self._sealed(where, pending, body, base=False, created=False)

@@ -11,9 +11,7 @@ from perdure.session.transaction import Transaction
 from perdure.storage.records import Document, DocumentCopy, Entry, Revision
 
 
-async def fork(
-    tx: Transaction, parent: ConversationId, entry_id: EntryId, *, owner: TaskId | None
-) -> ConversationId:
+async def fork(tx: Transaction, parent: ConversationId, entry_id: EntryId, *, owner: TaskId | None) -> ConversationId:
     """Create a conversation that reads `parent` up to and including the entry. Nothing is copied but documents that
     say so. Raises `NotFound` if the parent does not see the entry."""
     entry = await tx.find_entry(entry_id)
@@ -57,8 +55,13 @@ async def _copy_current(tx: Transaction, source: Document, child: ConversationId
 
 def _target(tx: Transaction, source: Document, child: ConversationId) -> Document:
     fields: dict[str, Any] = {
-        "kind": source.kind, "scope": source.scope, "scope_id": child, "key": source.key,
-        "rewindable": source.rewindable, "fork": source.fork, "created": tx.seq,
+        "kind": source.kind,
+        "scope": source.scope,
+        "scope_id": child,
+        "key": source.key,
+        "rewindable": source.rewindable,
+        "fork": source.fork,
+        "created": tx.seq,
     }
     return Document(DocumentId(tx.mint()), **fields)
 

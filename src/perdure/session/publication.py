@@ -4,9 +4,9 @@ import msgspec
 
 from perdure.base.delta import Operation
 from perdure.base.jsonvalue import Json
-from perdure.storage.records import Conversation, Document, Entry, LiveTask, Submission, Task
+from perdure.storage.records import Conversation, Document, Entry, LiveTask, Scope, Submission, Task
 
-DocumentKey = tuple[str, str, int, str | None]
+DocumentKey = tuple[str, Scope, int, str | None]
 """Kind, scope, scope id, member key."""
 
 

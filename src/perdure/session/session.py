@@ -281,10 +281,3 @@ class Session(Generic[X]):
             yield watch
         finally:
             watch.stop()
-
-
-async def open_session(
-    storage: Storage, *, transaction_type: type[X] = Transaction, clock: Clock | None = None  # type: ignore[assignment]
-) -> Session[X]:
-    """Open a session over a storage."""
-    return await Session(storage, transaction_type=transaction_type, clock=clock).open()

@@ -16,6 +16,7 @@ from perdure.storage.records import (
     Document,
     Entry,
     LiveTask,
+    Scope,
     StoredDocument,
     Submission,
     Task,
@@ -114,13 +115,13 @@ class Store:
         state = fold(stored)
         return state.value, state.version
 
-    async def documents_in(self, scope: str, scope_id: int, at: int | None = None) -> list[Document]:
+    async def documents_in(self, scope: Scope, scope_id: int, at: int | None = None) -> list[Document]:
         """All documents alive in a scope, now or as of a commit."""
         storage = await self.settled()
         found: list[Document] = []
         cursor = 0
         while True:
-            page = await storage.scan_documents(scope, scope_id, at=at, cursor=cursor, limit=PAGE)  # type: ignore[arg-type]
+            page = await storage.scan_documents(scope, scope_id, at=at, cursor=cursor, limit=PAGE)
             found.extend(page)
             if len(page) < PAGE:
                 return found
@@ -131,7 +132,12 @@ class Store:
         cursor = 0
         while True:
             page = await storage.scan_documents(
-                scope, scope_id, kind=kind, at=at, cursor=cursor, limit=PAGE  # type: ignore[arg-type]
+                scope,
+                scope_id,
+                kind=kind,
+                at=at,
+                cursor=cursor,
+                limit=PAGE,
             )
             for record in page:
                 if record.key == member:
@@ -147,7 +153,7 @@ def fold(stored: StoredDocument) -> DocumentState:
     size = 0
     last = stored.base
     for revision in stored.deltas:
-        value = delta.apply(value, jsonvalue.decode(revision.body))  # type: ignore[arg-type]
+        value = delta.apply(value, jsonvalue.decode(revision.body))
         size += len(revision.body)
         last = revision
     return DocumentState(
@@ -155,10 +161,6 @@ def fold(stored: StoredDocument) -> DocumentState:
     )
 
 
-def new_document(
-    id: int, kind: DocumentKind[Any], key: DocumentKey, seq: int
-) -> Document:
+def new_document(id: int, kind: DocumentKind[Any], key: DocumentKey, seq: int) -> Document:
     """The record of a new incarnation."""
-    return Document(
-        DocumentId(id), kind.kind, kind.scope, key[2], key[3], kind.rewindable, kind.fork, seq
-    )
+    return Document(DocumentId(id), kind.kind, kind.scope, key[2], key[3], kind.rewindable, kind.fork, seq)

@@ -12,6 +12,7 @@ from perdure.session.changes import Changes
 from perdure.session.document_writes import DocumentWrites
 from perdure.session.entries import encode_entry, entry_kind
 from perdure.session.store import Store
+from perdure.storage.protocol import Order
 from perdure.storage.records import Blob, Conversation, Entry, LiveTask, Submission, Task, TaskWrite
 
 T = TypeVar("T")
@@ -94,9 +95,7 @@ class Transaction(DocumentWrites):
         self, *, owner: TaskId | None, parent: ConversationId | None = None, fork_entry: EntryId | None = None
     ) -> ConversationId:
         """Create a conversation; a fork names parent and entry."""
-        record = Conversation(
-            ConversationId(self.mint()), self.seq, parent=parent, fork_entry=fork_entry, owner=owner
-        )
+        record = Conversation(ConversationId(self.mint()), self.seq, parent=parent, fork_entry=fork_entry, owner=owner)
         self.changes.conversations[record.id] = record
         return record.id
 
@@ -123,7 +122,14 @@ class Transaction(DocumentWrites):
         """Append a typed entry; its messages are made and stored now. Returns its id."""
         kind, messages, data = encode_entry(entry)
         return self.put_entry(
-            conversation, kind.kind, messages=messages, data=data, version=kind.version, head=head, edits=edits, task=task
+            conversation,
+            kind.kind,
+            messages=messages,
+            data=data,
+            version=kind.version,
+            head=head,
+            edits=edits,
+            task=task,
         )
 
     def put_entry(
@@ -167,7 +173,7 @@ class Transaction(DocumentWrites):
     ) -> Sequence[Entry]:
         """A page of the entries that the conversation sees, a fork's ancestors included."""
         self.check_open()
-        order = "newest" if newest_first else "oldest"
+        order: Order = "newest" if newest_first else "oldest"
         store = await self._store.settled()
         stored: Sequence[Entry] = []
         if conversation not in self.changes.conversations:

@@ -44,4 +44,3 @@ def fault(error: Exception) -> Faulted:
     """The outcome of code that raised."""
     code = error.code if isinstance(error, Error) else type(error).__name__
     return Faulted({"message": str(error) or type(error).__name__, "code": code})
-

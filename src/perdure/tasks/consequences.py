@@ -185,4 +185,3 @@ async def check_wait(tx: TaskTransaction, tree: Tree, task: Task, state: Waiting
             raise InvalidDecision(
                 f"task {task.id} does not own task {other}, so it may not abort it", hint='use policy="all_settled"'
             )
-

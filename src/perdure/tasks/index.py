@@ -2,12 +2,14 @@
 
 import heapq
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from perdure.base.ids import ConversationId, TaskId
 from perdure.session.publication import Publication
 from perdure.storage.records import Conversation, LiveTask, Task
 
 Known = Task | LiveTask
+K = TypeVar("K")
 
 
 class Index:
@@ -65,18 +67,10 @@ class Index:
         self._park(task)
 
     def _remove(self, task: Known) -> None:
-        family, key = (self._children, task.owner) if task.owner is not None else (self._of_conversation, None)
-        if key is not None:
-            members = self._children.get(key)
+        if task.owner is not None:
+            _discard(self._children, task.owner, task.id)
         else:
-            members = self._of_conversation.get(task.conversation)
-        if members is not None:
-            members.discard(task.id)
-            if not members:
-                if key is not None:
-                    family.pop(key, None)  # type: ignore[call-overload]
-                else:
-                    self._of_conversation.pop(task.conversation, None)
+            _discard(self._of_conversation, task.conversation, task.id)
         for conversation in self._owned.pop(task.id, ()):
             if conversation not in self._of_conversation:
                 self._owners.pop(conversation, None)
@@ -156,3 +150,11 @@ class Index:
         for entry in kept:
             heapq.heappush(self._deadlines, entry)  # they leave when their wake is committed
         return found
+
+
+def _discard(families: dict[K, set[TaskId]], key: K, member: TaskId) -> None:
+    members = families.get(key)
+    if members is not None:
+        members.discard(member)
+        if not members:
+            del families[key]

@@ -42,9 +42,10 @@ class Tree:
                 yield task
         for write in list(self._tx.changes.tasks.values()):
             task = write.task
-            if write.created and task.conversation == id and task.owner is None and task.status != "terminal":
-                if background or not task.background:
-                    yield task
+            if not write.created or task.conversation != id or task.owner is not None or task.status == "terminal":
+                continue
+            if background or not task.background:
+                yield task
 
     def below(self, owner: TaskId, *, background: bool = False) -> Iterator[Known]:
         """Live tasks directly below: children, and the foreground of owned conversations."""
@@ -97,7 +98,9 @@ class Tree:
             else:
                 conversation = await self._tx.conversation(task.conversation)
                 if conversation.owner is not None and not task.background:
-                    self._check_owner(conversation.owner, f"task {task.id} ({task.kind}) of conversation {conversation.id}")
+                    self._check_owner(
+                        conversation.owner, f"task {task.id} ({task.kind}) of conversation {conversation.id}"
+                    )
         for created in self._tx.changes.conversations.values():
             if created.owner is not None:
                 self._check_owner(created.owner, f"conversation {created.id}")

@@ -1,12 +1,11 @@
 """What a phase gets: one invocation of one task."""
 
 from collections.abc import Sequence
-from typing import Any, overload
+from typing import Any
 
 from perdure.base import jsonvalue
 from perdure.base.errors import InvalidDecision, InvocationEnded, NotFound
 from perdure.base.ids import ConversationId, TaskId
-from perdure.base.jsonvalue import Json
 from perdure.base.typed import codec
 from perdure.session.documents import Document
 from perdure.storage.records import Task
@@ -64,10 +63,6 @@ class TaskRun(Decisions):
         tx.run = self
         return tx
 
-    @overload
-    async def memo(self, name: str) -> Json: ...
-    @overload
-    async def memo(self, name: str, value: Any) -> Any: ...
     async def memo(self, name: str, value: Any = None, *, type: Any = None) -> Any:
         """A small value stored with the task. With a value: the first writer wins, also across a crash, and the
         stored value comes back. Without: the stored value, or None. Gone when the task ends."""
@@ -84,7 +79,9 @@ class TaskRun(Decisions):
                 if stored is None:
                     tx.put_task(with_memo(record, name, json))
                     stored = json
-        return codec(type, where=f"memo {name}").from_json(stored) if type is not None and stored is not None else stored
+        if type is None or stored is None:
+            return stored
+        return codec(type, where=f"memo {name}").from_json(stored)
 
     async def outcomes(self, ids: Sequence[TaskId]) -> list[Outcome]:
         """How ended tasks ended, in the order asked for. Raises if one is still live or never was."""

@@ -87,7 +87,8 @@ class TaskTransaction(Transaction, Decisions):
         self.check_open()
         if await self.task(id) is None:
             raise NotFound(f"no task {id}")
-        return await self._session.tasks.mark(self, id, background=background)
+        marked: bool = await self._session.tasks.mark(self, id, background=background)
+        return marked
 
     @property
     def now_millis(self) -> int:
@@ -147,4 +148,3 @@ class TaskTransaction(Transaction, Decisions):
         self.check_open()
         if owner is not None and self.live_task(owner) is None:
             raise OwnershipRefused(f"task {owner} has ended or never was; it can own no conversation")
-

@@ -93,7 +93,9 @@ async def edit(
 async def bash(
     ctx: Any,
     command: Annotated[str, Meta(description="Shell command, run in the working directory")],
-    timeout: Annotated[float, Meta(gt=0, le=LONGEST_TIMEOUT, description="Seconds until it is stopped")] = DEFAULT_TIMEOUT,
+    timeout: Annotated[
+        float, Meta(gt=0, le=LONGEST_TIMEOUT, description="Seconds until it is stopped")
+    ] = DEFAULT_TIMEOUT,
 ) -> ToolResult:
     """Run a shell command. Everything it starts ends with it, background processes included."""
     output = ShownOutput()
@@ -164,5 +166,3 @@ def _as_text(data: bytes, path: str) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise ToolError(f"{path} is not UTF-8 text; edit it with bash") from None
-
-
