@@ -208,10 +208,10 @@ class SqliteReads:
         return self._records(rows.task, self._all(statement, values))
 
     async def scan_deadlines(self, *, until: int | None = None, limit: int = 100) -> Sequence[LiveTask]:
-        return self._records(rows.live_task, self._all("deadlines", (NEVER if until is None else until, limit)))
+        return rows.live_tasks(self._all("deadlines", (NEVER if until is None else until, limit)), self._text)
 
     async def scan_live(self, *, cursor: int = 0, limit: int = 1000) -> Sequence[LiveTask]:
-        return self._records(rows.live_task, self._all("live", (cursor, limit)))
+        return rows.live_tasks(self._all("live", (cursor, limit)), self._text)
 
     async def scan_submissions(
         self,

@@ -124,20 +124,24 @@ def task(row: Row, text: Callable[[int], str]) -> Task:
     )
 
 
-def live_task(row: Row, text: Callable[[int], str]) -> LiveTask:
-    id, conversation, kind, status, owner, background, abort, on, deadline, unused = row
-    return LiveTask(
-        id,
-        conversation,
-        text(kind),
-        TASK_STATUS[status],
-        owner,
-        background == 1,
-        abort == 1,
-        waits(on) if on else (),
-        deadline,
-        unused == 1,
-    )
+def live_tasks(found: list[Row], text: Callable[[int], str]) -> list[LiveTask]:
+    """All rows at once: an open reads thousands."""
+    kinds = {number: text(number) for number in {row[2] for row in found}}
+    return [
+        LiveTask(
+            id,
+            conversation,
+            kinds[kind],
+            TASK_STATUS[status],
+            owner,
+            background == 1,
+            abort == 1,
+            waits(on) if on else (),
+            deadline,
+            unused == 1,
+        )
+        for id, conversation, kind, status, owner, background, abort, on, deadline, unused in found
+    ]
 
 
 def submission(row: Row, text: Callable[[int], str]) -> Submission:
