@@ -189,6 +189,10 @@ class DocumentWrites:
     def writes_documents(self) -> bool:
         return bool(self._pending or self._retired)
 
+    def created_documents(self, scope: str) -> list[int]:
+        """The scope ids for which this transaction creates documents."""
+        return [where[2] for where, pending in self._pending.items() if where[1] == scope and pending.state is None]
+
     def seal_documents(self) -> list[Sealed]:
         """Close the drafts, validate, and turn what changed into revisions."""
         sealed = []

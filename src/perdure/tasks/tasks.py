@@ -16,7 +16,7 @@ from perdure.tasks.index import Index
 from perdure.tasks.outcomes import Orphaned, Outcome
 from perdure.tasks.ownership import Tree
 from perdure.tasks.scheduler import Reporter, Scheduler
-from perdure.tasks.states import closed, decode_memos, hold, outcome_of, reopened
+from perdure.tasks.states import closed, decode_memos, hold, outcome_of, reopened, with_memo
 from perdure.tasks.transaction import TaskTransaction
 
 BATCH: Final = 200
@@ -107,6 +107,7 @@ class Tasks:
     # commit rules
 
     async def _consequences(self, tx: TaskTransaction) -> None:
+        with_documents = await self._mark_documents(tx)
         if tx.progress or (not tx.changes.tasks and not tx.changes.conversations and tx.run is None):
             return
         consequences = Consequences(tx, self.index)
@@ -116,8 +117,22 @@ class Tasks:
         await consequences.tree.check_new_work()
         await consequences.settle()
         for write in tx.changes.tasks.values():
-            if write.task.status == "terminal" and DOCUMENTS_MEMO in decode_memos(write.task.memos):
-                await tx.retire_scope("task", write.task.id)
+            if write.task.status == "terminal":
+                before = self.known(write.task.id)  # as it was: an end drops the memos
+                marked = isinstance(before, Task) and DOCUMENTS_MEMO in decode_memos(before.memos)
+                if marked or write.task.id in with_documents:
+                    await tx.retire_scope("task", write.task.id)
+
+    async def _mark_documents(self, tx: TaskTransaction) -> list[int]:
+        """A task that gets a document is marked, so that the ends of all others need not look for any."""
+        created = tx.created_documents("task") if tx.writes_documents else []
+        for id in created:
+            record = await tx.task(TaskId(id))
+            if record is not None and record.status != "terminal":
+                marked = with_memo(record, DOCUMENTS_MEMO, True)
+                if marked is not record:
+                    tx.put_task(marked)
+        return created
 
     async def _reserve(self, tx: TaskTransaction) -> None:
         """The last rule: whatever can run in the candidate state is set running in the same commit."""
