@@ -1,0 +1,228 @@
+"""A store whose process dies at a given commit, and the places where stores lie between two processes."""
+
+import asyncio
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, Literal, Protocol
+
+import msgspec
+
+from perdure.storage.memory import MemoryStorage
+from perdure.storage.protocol import ImmediateStorage, PipelinedStorage, Storage
+from perdure.storage.records import Batch, StorageHead
+from perdure.storage.sqlite.store import Durability, SqliteStorage
+from perdure.testing.dump import Dump, dump
+from perdure.testing.reopening import ForwardedReads
+
+When = Literal["before", "after", "unflushed"]
+
+LAST_TICKS: Final = 60
+"""Rounds of the event loop that a process still lives while a commit is on its way: enough for all that is ready."""
+
+
+class Stop(msgspec.Struct, frozen=True):
+    """Where a process dies: at its commit number `commit`, counted from 1.
+
+    `before`: the commit is not stored. `after`: it is stored, and nobody was told. `unflushed`: it is on its way and
+    never arrives, while everything that does not wait for it goes on; then the process dies.
+    """
+
+    commit: int
+    when: When
+
+    def __str__(self) -> str:
+        return f"{self.when} commit {self.commit}"
+
+
+class ProcessDied(BaseException):
+    """The simulated process has died. No `except Exception` may catch it: nothing runs in a dead process."""
+
+
+class _Grave:
+    """What a dead process finds instead of its store."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ProcessDied(f"the process has died, and asked for {name}")
+
+
+class MortalStorage(ForwardedReads):
+    """Counts the commits that go to another store, and dies at one of them; `died` is then called, once.
+
+    `stored` holds every batch that the other store took, `at_open` all that it held when it was opened.
+    """
+
+    def __init__(self, inner: Storage, stop: Stop | None, died: Callable[[], None]) -> None:
+        super().__init__(inner)
+        self.real = inner
+        self.commits = 0
+        self.in_flight = 0
+        self.dead = False
+        self.stored: list[Batch] = []
+        self.at_open: Dump = {}
+        self._stop = stop
+        self._died = died
+        self._pipeline = inner if isinstance(inner, PipelinedStorage) else None
+        self._immediate = inner if isinstance(inner, ImmediateStorage) else None
+
+    @property
+    def location(self) -> str:
+        """Where the store lies, for people."""
+        return self.real.location
+
+    @property
+    def pipelined(self) -> bool:
+        """Whether the other store is."""
+        return self._pipeline is not None and self._pipeline.pipelined
+
+    async def open(self) -> StorageHead:
+        """Open the store and remember what it holds."""
+        head = await self.real.open()
+        self.at_open = await dump(self.real)
+        return head
+
+    async def commit(self, batch: Batch) -> int:
+        """Commit, or die."""
+        reached = self._count()
+        if reached == "unflushed":
+            return await self._never()
+        self.in_flight += 1
+        try:
+            seq = await self.real.commit(batch)
+        finally:
+            self.in_flight -= 1
+        self.stored.append(batch)
+        if reached == "after":
+            self.die()
+        return seq
+
+    def commit_now(self, batch: Batch) -> bool:
+        """Commit on the spot where the other store can, or die."""
+        if self._immediate is None or (self._next() and self._stop is not None and self._stop.when == "unflushed"):
+            return False
+        reached = self._count()
+        if not self._immediate.commit_now(batch):
+            self.commits -= 1  # `commit` is asked next, and counts it
+            return False
+        self.stored.append(batch)
+        if reached == "after":
+            self.die()
+        return True
+
+    def enqueue(self, batch: Batch) -> "asyncio.Future[int]":
+        """Hand the batch on, or die."""
+        assert self._pipeline is not None
+        reached = self._count()
+        if reached == "unflushed":
+            future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            return future
+        future = self._pipeline.enqueue(batch)
+        self.stored.append(batch)
+        self.in_flight += 1
+        future.add_done_callback(lambda done: self._landed(batch, done))
+        if reached == "after":
+            self.die()
+        return future
+
+    async def close(self) -> None:
+        """Close the store."""
+        self._check_alive()
+        await self.real.close()
+
+    def die(self) -> None:
+        """The process dies now: every further use of the store raises `ProcessDied`."""
+        if not self.dead:
+            self.dead = True
+            self.inner = _Grave()  # type: ignore[assignment]
+            self._died()
+        self._check_alive()
+
+    def _next(self) -> bool:
+        return self._stop is not None and self.commits + 1 >= self._stop.commit
+
+    def _count(self) -> When | None:
+        """Count a commit. Tells how this one is to end; dies if it is not even to be stored."""
+        self._check_alive()
+        self.commits += 1
+        stop = self._stop
+        if stop is None or self.commits < stop.commit:
+            return None
+        if stop.when == "before":
+            self.die()
+        if stop.when == "unflushed" and self.commits == stop.commit:
+            asyncio.get_running_loop().call_soon(self._linger, LAST_TICKS)
+        return stop.when
+
+    def _linger(self, ticks: int) -> None:
+        if ticks > 0:
+            asyncio.get_running_loop().call_soon(self._linger, ticks - 1)
+            return
+        try:
+            self.die()
+        except ProcessDied:
+            return
+
+    async def _never(self) -> int:
+        await asyncio.get_running_loop().create_future()
+        raise AssertionError("a commit that never arrives has arrived")
+
+    def _landed(self, batch: Batch, done: "asyncio.Future[int]") -> None:
+        self.in_flight -= 1
+        if done.cancelled() or done.exception() is not None:
+            self.stored = [kept for kept in self.stored if kept is not batch]
+
+    def _check_alive(self) -> None:
+        if self.dead:
+            raise ProcessDied("the process has died")
+
+
+class Place(Protocol):
+    """Where one session's store lies: outlives the processes that open it."""
+
+    def store(self) -> Storage:
+        """A closed store on what is there now."""
+        ...
+
+    def remove(self) -> None:
+        """Leave nothing behind."""
+        ...
+
+
+class MemoryPlace:
+    """A store in memory."""
+
+    def __init__(self) -> None:
+        self._storage = MemoryStorage()
+
+    def store(self) -> Storage:
+        """A copy of what the last process left."""
+        self._storage = self._storage.copy()
+        return self._storage
+
+    def remove(self) -> None:
+        """Forget it."""
+        self._storage = MemoryStorage()
+
+
+class SqlitePlace:
+    """A SQLite file in a folder of its own."""
+
+    def __init__(self, durability: Durability) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="perdure-crash-")
+        self._durability = durability
+
+    def store(self) -> Storage:
+        """A new store on the same file."""
+        return SqliteStorage(Path(self._folder.name) / "session.perdure", durability=self._durability)
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        self._folder.cleanup()
+
+
+PLACES: dict[str, Callable[[], Place]] = {
+    "memory": MemoryPlace,
+    "process": lambda: SqlitePlace("process"),
+    "power": lambda: SqlitePlace("power"),
+}
+"""The kinds of stores by name: memory, and SQLite by what its commits survive."""
