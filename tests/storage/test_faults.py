@@ -191,7 +191,7 @@ async def test_a_read_only_opener_changes_no_byte(tmp_path: Path) -> None:
 
 
 NOT_WRITABLE = """
-    import asyncio, os, sys
+    import asyncio, concurrent.futures.thread, os, sys
     from perdure.base.errors import StorageReadOnly
     from perdure.storage.sqlite.store import SqliteStorage
     if os.getuid() == 0:

@@ -62,6 +62,7 @@ class SqliteStorage(SqliteReads):
         self._writer: Writer | None = None
         self._worker = Worker(COMMIT_THREAD)
         self._checkpoint: threading.Thread | None = None
+        self._closing: asyncio.Future[None] | None = None
         self._checkpoint_at = CHECKPOINT_PAGES
 
     @property
@@ -88,10 +89,12 @@ class SqliteStorage(SqliteReads):
         if self._read_only:
             if self._reader is not None:
                 raise StorageError(f"{self._path} is already open here")
+            self._closing = None
             reader = connect_reader(self._path, read_only=True)
             self._begin_reading(reader)
             return read_head(reader)
         self._lock.acquire()
+        self._closing = None
         try:
             schema = files("perdure.storage.sqlite").joinpath("schema.sql").read_text("utf-8")
             connection, head = connect_writer(self._path, schema)
@@ -126,12 +129,21 @@ class SqliteStorage(SqliteReads):
         return self._ready().put(batch)
 
     async def close(self) -> None:
-        """Wait for commits under way, write the log into the file, give up ownership. May be called twice."""
+        """Wait for commits under way, write the log into the file, give up ownership. May be called twice.
+
+        Cancelling the caller does not stop it half-way.
+        """
+        if self._closing is None:
+            self._closing = asyncio.ensure_future(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
         writer = self._writer
         if writer is not None:
             await writer.settle()
         self._writer = None
-        self._stop()
+        # Writing a long log into the file takes a while; nobody else on the event loop should wait for that.
+        await asyncio.to_thread(self._stop)
 
     def _ready(self) -> Writer:
         if self._writer is None:
