@@ -50,11 +50,12 @@ class ToolTask:
         or a close leads here, and the call may have happened."""
         agent: Agent = run.host
         site = await call_site(agent, run, self.answer, self.position)
-        fresh = run.task_id in agent.fresh
+        begins = run.task_id in agent.fresh and run.restarts == 0
         agent.fresh.discard(run.task_id)
         if isinstance(site, ToolCall):
-            return await finish(run, site, await interrupted(run, agent))
-        if fresh and run.restarts == 0:
+            gone = error_result("tool_unavailable", f"no tool {site.name!r} here")
+            return await finish(run, site, gone if begins else await interrupted(run, agent))
+        if begins:
             return await _execute(run, site, arguments)
         leftovers = await reap(site)
         if replay == "safe" and site.tool.replay == "safe":

@@ -1,5 +1,6 @@
 """Definitions of entry kinds: what an application adds to a transcript."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -44,12 +45,19 @@ def entry(
 ) -> Callable[[type[T]], type[T]]:
     """Define a kind of entry: the class's fields are its data; `to_model(self)` gives the messages a model reads.
 
-    `to_model` is called once, when the entry is appended, and its result is stored.
+    A plain class becomes a frozen dataclass in place. `to_model` is called once, when the entry is appended, and its
+    result is stored.
     """
     if not kind or "/" in kind:
         raise InvalidDefinition(f"an entry kind must be a name without '/': {kind!r}")
 
     def define(cls: type[T]) -> type[T]:
+        if (
+            not dataclasses.is_dataclass(cls)
+            and not issubclass(cls, msgspec.Struct)
+            and not hasattr(cls, "model_validate")
+        ):
+            cls = dataclasses.dataclass(frozen=True)(cls)
         setattr(cls, _KIND_ATTRIBUTE, EntryKind(kind, version, cls, codec(cls, where=f"entry {kind}"), migrate))
         return cls
 
