@@ -52,6 +52,12 @@ class BadPath(EnvError):
     code = "bad_path"
 
 
+class BadPattern(EnvError):
+    """A pattern of a search that cannot be one."""
+
+    code = "bad_pattern"
+
+
 _KINDS: Final = {
     errno.ENOENT: (FileNotThere, "does not exist"),
     errno.EISDIR: (IsFolder, "is a folder"),
@@ -63,6 +69,9 @@ _KINDS: Final = {
     errno.EDQUOT: (NoSpace, "cannot be written: the disk quota is used up"),
     errno.ENAMETOOLONG: (BadPath, "is too long for a path"),
     errno.ELOOP: (BadPath, "is a circle of links"),
+    errno.E2BIG: (EnvError, "cannot be the place of this command: it is longer than the system takes"),
+    errno.ETXTBSY: (NotAllowed, "may not be written while it runs as a program"),
+    errno.EBUSY: (NotAllowed, "cannot be replaced: it is in use, or a mount point"),
 }
 
 

@@ -4,9 +4,14 @@ Paths are strings; a relative path is resolved against `cwd`. Errors are the typ
 """
 
 from collections.abc import AsyncIterator, Sequence
-from typing import Literal, Protocol
+from typing import Final, Generic, Literal, Protocol, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
+
+LOCAL: Final = "local"
+"""The id of the machine that we run on: its paths are ours."""
 
 
 class FileStat(msgspec.Struct, frozen=True, gc=False):
@@ -17,6 +22,21 @@ class FileStat(msgspec.Struct, frozen=True, gc=False):
     modified: float
 
 
+class Match(msgspec.Struct, frozen=True, gc=False):
+    """A line that matched, cut if it is long. `line` counts from 1; `path` is relative to where was searched."""
+
+    path: str
+    line: int
+    text: str
+
+
+class Found(msgspec.Struct, Generic[T], frozen=True):
+    """What a search found, sorted. Not `complete`: a bound was reached, and there may be more."""
+
+    items: tuple[T, ...]
+    complete: bool
+
+
 class OutputChunk(msgspec.Struct, frozen=True, gc=False):
     """Raw bytes that a command wrote, as they came."""
 
@@ -25,7 +45,7 @@ class OutputChunk(msgspec.Struct, frozen=True, gc=False):
 
 
 class ExecEnd(msgspec.Struct, frozen=True, gc=False):
-    """How a command ended. `code` is None where a signal or a time-out ended it."""
+    """How a command ended. `code` is None where a signal or a time-out ended it; the signal is the command's own."""
 
     code: int | None
     signal: int | None = None
@@ -93,6 +113,14 @@ class ExecutionEnv(Protocol):
     async def list(self, path: str) -> list[tuple[str, FileStat]]: ...
     async def resolve(self, path: str) -> str:
         """The absolute path with links followed; the file need not exist."""
+        ...
+
+    async def glob(self, pattern: str, *, under: str = ".", limit: int = 1_000) -> Found[str]:
+        """Files below a folder by path, relative to it: `*` and `?` within a name, `**` over folders."""
+        ...
+
+    async def grep(self, pattern: str, *, under: str = ".", files: str = "**", limit: int = 1_000) -> Found[Match]:
+        """Lines of text files that match an extended regular expression; `files` is a glob. `under` may be a file."""
         ...
 
     async def close(self) -> None: ...
