@@ -13,7 +13,7 @@ def shop(process: Process) -> Registry:
 
     @extension.tool
     async def pay(ctx, cents: int) -> str:
-        process.ledger.ran(ctx, "pay")          # what the bank sees; a tool is unsafe to repeat unless it says otherwise
+        process.ledger.ran(ctx, "pay")  # what the bank sees; a tool is unsafe to repeat unless it says otherwise
         return f"paid {cents}"
 
     return Registry([extension])
@@ -51,7 +51,7 @@ from perdure.testing.mortal import PLACES, MortalStorage, Place, ProcessDied, St
 from perdure.testing.process import ROOT_MODEL, History, NoEnv, Process, WatchedModel
 from perdure.testing.turns import OutOfTurns, Script, Turn, TurnFunction, TurnLike, as_turn, say
 
-__all__ = ["Exploration", "LawBroken", "Process", "Scenario", "Stop", "explore", "live_through"]
+__all__ = ["Exploration", "LawBroken", "Process", "Scenario", "Stop", "explore", "going_on", "live_through"]
 
 Step = Callable[[Process], Awaitable[None]]
 
@@ -100,13 +100,15 @@ def explore(
     storages: Sequence[str] = ("memory", "process", "power"),
     *,
     stops: Sequence[When] = ALL_STOPS,
+    stride: int = 1,
     doubled: int = 0,
     seed: int = 0,
 ) -> Exploration:
     """Stop the scenario at every commit, in each way, on each kind of storage, and check the laws.
 
-    `doubled` more runs for each storage die a second time while they recover, at places drawn by `seed`. Raises
-    `LawBroken` naming the storage and the stops; `live_through(scenario, storage, stops)` repeats that one run.
+    With a `stride` only at some: every so many commits, beginning where `seed` says. `doubled` more runs for each
+    storage die a second time while they recover, at places drawn by `seed`. Raises `LawBroken` with a note of the
+    storage and the stops; `live_through(scenario, storage, stops)` repeats that one run.
     """
     explored = Exploration()
     for storage in storages:
@@ -114,7 +116,7 @@ def explore(
         explored.commits[storage] = untouched[0]
         explored.runs += 1
         lives: list[tuple[Stop, int]] = []
-        for commit in range(1, LONGEST):
+        for commit in range(1 + seed % stride, LONGEST, stride):
             ended = [(Stop(commit, when), live_through(scenario, storage, [Stop(commit, when)])) for when in stops]
             explored.runs += len(ended)
             lives += [(stop, processes[1]) for stop, processes in ended if len(processes) > 1]
@@ -285,13 +287,13 @@ class _World:
 
     def _model(self, process: Process) -> WatchedModel:
         turns = self._scenario.turns
-        model = WatchedModel(_going_on(turns if callable(turns) else Script(turns)), clock=process.clock)
+        model = WatchedModel(going_on(turns if callable(turns) else Script(turns)), clock=process.clock)
         model.finished = []
         process.model = model
         return model
 
 
-def _going_on(turns: TurnFunction) -> TurnFunction:
+def going_on(turns: TurnFunction) -> TurnFunction:
     """The script, and a short answer to everything after its end."""
 
     def turn(request: ModelRequest) -> Turn:

@@ -227,6 +227,8 @@ async def _check_live(harness: Harness, conversation: ConversationId, by_id: Map
     if live is None:
         return
     run = live["run"]
+    if run is None and (live["partial"] is not None or live["retry"] is not None):
+        raise LawBroken(6, f"conversation {conversation} has no run, and shows one: {live}")
     generations = [t for t in by_id.values() if t.conversation == conversation and t.kind == GENERATION]
     open_ones = [task.id for task in generations if task.status != "terminal"]
     if run is not None and run["generation"] not in open_ones:

@@ -1,6 +1,5 @@
 """What the world outside the store saw: one line for every real effect, kept where no crash of the harness reaches."""
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -59,17 +58,23 @@ class FileLedger(Ledger):
 
     def write(self, effect: Effect) -> None:
         """Append one line and flush it."""
-        line = json.dumps(msgspec.to_builtins(effect)) + "\n"
+        self.append(msgspec.json.encode(effect))
+
+    def append(self, line: bytes) -> None:
+        """Append one line of JSON and flush it."""
         descriptor = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            os.write(descriptor, line.encode())
+            os.write(descriptor, line + b"\n")
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
 
     def effects(self) -> list[Effect]:
         """All whole lines of the file, oldest first."""
+        return [msgspec.json.decode(line, type=Effect) for line in self.lines()]
+
+    def lines(self) -> list[bytes]:
+        """All whole lines, oldest first; one that a kill cut off is left out."""
         if not self._path.exists():
             return []
-        lines = self._path.read_text("utf-8").splitlines(keepends=True)
-        return [msgspec.convert(json.loads(line), Effect) for line in lines if line.endswith("\n")]
+        return [line for line in self._path.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]

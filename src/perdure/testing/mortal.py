@@ -75,6 +75,11 @@ class MortalStorage(ForwardedReads):
         """Whether the other store is."""
         return self._pipeline is not None and self._pipeline.pipelined
 
+    @property
+    def threaded(self) -> bool:
+        """Whether threads may do some of its work."""
+        return self._immediate is not None or self._pipeline is not None
+
     async def open(self) -> StorageHead:
         """Open the store and remember what it holds."""
         head = await self.real.open()
@@ -84,10 +89,10 @@ class MortalStorage(ForwardedReads):
     async def commit(self, batch: Batch) -> int:
         """Commit, or die."""
         reached = self._count()
-        if reached == "unflushed":
-            return await self._never()
         self.in_flight += 1
         try:
+            if reached == "unflushed":
+                return await self._never()
             seq = await self.real.commit(batch)
         finally:
             self.in_flight -= 1
@@ -113,12 +118,12 @@ class MortalStorage(ForwardedReads):
         """Hand the batch on, or die."""
         assert self._pipeline is not None
         reached = self._count()
+        self.in_flight += 1
         if reached == "unflushed":
-            future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            return future
+            never: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            return never
         future = self._pipeline.enqueue(batch)
         self.stored.append(batch)
-        self.in_flight += 1
         future.add_done_callback(lambda done: self._landed(batch, done))
         if reached == "after":
             self.die()
@@ -133,7 +138,7 @@ class MortalStorage(ForwardedReads):
         """The process dies now: every further use of the store raises `ProcessDied`."""
         if not self.dead:
             self.dead = True
-            self.inner = _Grave()  # type: ignore[assignment]
+            self.inner = _Grave()
             self._died()
         self._check_alive()
 

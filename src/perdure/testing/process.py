@@ -22,6 +22,8 @@ PATIENCE: Final = 10.0
 """Real seconds without a commit or an alarm after which work that claims to run is taken to be stuck."""
 POLL_SECONDS: Final = 0.0003
 """How often a thread that flushes is looked after."""
+QUIET_POLLS: Final = 8
+"""Looks without a change after which work that runs is taken to wait for time to pass, where threads do some of it."""
 ROOT_MODEL: Final = "scripted:model"
 
 
@@ -137,7 +139,7 @@ class Process:
 
     async def _drive(self, condition: Callable[[], Any] | None) -> None:
         loop = asyncio.get_running_loop()
-        moved, seen = loop.time(), -1
+        moved, seen, quiet = loop.time(), -1, 0
         while True:
             await settle(20)
             if condition is not None:
@@ -145,11 +147,13 @@ class Process:
                 if await holds if isinstance(holds, Awaitable) else holds:
                     return
             if self.storage.commits != seen:
-                moved, seen = loop.time(), self.storage.commits
+                moved, seen, quiet = loop.time(), self.storage.commits, 0
                 continue
+            quiet += 1
             alarm = self.clock.next_alarm()
             wake = self.harness.wake()
-            if self.storage.in_flight or (alarm is None and (wake.active or condition is not None)):
+            works = wake.active and self.storage.threaded and quiet < QUIET_POLLS
+            if self.storage.in_flight or works or (alarm is None and (wake.active or condition is not None)):
                 if loop.time() - moved > PATIENCE:
                     raise LawBroken(5, f"nothing moves: {self.harness.inspect()}")
                 await asyncio.sleep(POLL_SECONDS)
@@ -159,4 +163,4 @@ class Process:
                 raise LawBroken(5, f"tasks sleep until {wake.at} and no alarm is set")
             else:
                 await self.clock.jump_to(alarm)
-                moved = loop.time()
+                moved, quiet = loop.time(), 0

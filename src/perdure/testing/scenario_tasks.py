@@ -103,7 +103,7 @@ class Collector:
         async with run.transaction() as tx:
             basket = await tx.value_of(Basket, run.task_id)
             receipts = await tx.doc(Receipts, run.conversation_id)
-            receipts["paid"].extend(basket["items"])  # type: ignore[call-overload, index]
+            receipts["paid"].extend(basket["items"])
             return tx.complete(len(receipts["paid"]))
 
 

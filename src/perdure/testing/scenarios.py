@@ -36,7 +36,7 @@ class Note:
 
 
 def tools(process: Process) -> Registry:
-    """A shop: `look` is safe to repeat, `pay` and `ship` are not, and `slow` waits in the first process until let go."""
+    """A shop: `look` is safe to repeat, `pay` and `ship` are not, `slow` waits in the first process until let go."""
     shop = Extension("shop")
 
     @shop.tool(replay="safe")
@@ -175,7 +175,10 @@ async def withdraw(process: Process) -> None:
     third = await process.submit("yes", request_id="third")
     await second.abort()
     process.gate.set()
-    for submission in (first, second, third):
+    await process.settled(first)
+    await process.settled(second)
+    fourth = await process.submit("now", request_id="fourth")  # what a stopped run left queued goes first with it
+    for submission in (third, fourth):
         await process.settled(submission)
 
 
