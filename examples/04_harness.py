@@ -1,4 +1,4 @@
-"""The harness: one store, any number of conversations, exactly-once submissions, and a second opener told who has it."""
+"""The harness: one store, many conversations, exactly-once submissions, and a second opener told who has it."""
 
 import asyncio
 import tempfile

@@ -20,7 +20,7 @@ LAYERS: list[str] = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
 PICTURE = re.compile(r"```text\n(doors .*?)```", re.DOTALL)
 
 ABOVE_THE_PUBLIC_NAMES = {"cli", "tui", "web", "testing", "server", "subagents", "hosting"}
-MAY_IMPORT_TESTING = {"testing", "perdure.cli.tour", "perdure.cli.chaos", "perdure.cli.bench"}
+MAY_IMPORT_TESTING = {"testing", "perdure.cli.tour", "perdure.cli.tour_agent", "perdure.cli.chaos", "perdure.cli.bench"}
 TOOLS_MAY_IMPORT = {"tools", "extensions", "env", "base"}
 BROUGHT_BY_USERS = {"pydantic"}
 """Types that a user may bring; recognised, never needed."""

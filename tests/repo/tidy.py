@@ -26,7 +26,7 @@ LAZY_ADAPTERS = {"src/perdure/models/provider.py", "src/perdure/base/patching.py
 INITS_WITH_NAMES = {"src/perdure/__init__.py", "src/perdure/tools/__init__.py"}
 """All other `__init__.py` are a docstring: what the room owns and what it may import."""
 
-ENTRY_POINTS = ("perdure", "perdure.wakes", "perdure.cli.main")
+ENTRY_POINTS = ("perdure", "perdure.wakes", "perdure.cli.main", "perdure.env.launcher")
 """What a user imports or runs. `perdure.testing` is public too, but what nothing here uses is dead there as well."""
 
 TESTS_ACROSS_ROOMS = {"repo", "crash", "simulation", "replay", "live", "examples"}

@@ -54,5 +54,5 @@ async def _abort(
         )
         return int(answer["pid"])
     async with marking(path, config) as harness:
-        await harness.abort(conversation, background=background, keep_queued=keep_queued)
+        await harness.actions.abort(conversation, background=background, keep_queued=keep_queued)
     return None

@@ -89,7 +89,7 @@ class ControlServer:
     async def _act(self, request: dict[str, Any]) -> dict[str, Any]:
         if request["do"] == "abort":
             conversation = ConversationId(int(request["conversation"]))
-            await self._harness.abort(
+            await self._harness.actions.abort(
                 conversation, background=bool(request.get("background")), keep_queued=bool(request.get("keep_queued"))
             )
             return {"ok": True, "pid": os.getpid()}

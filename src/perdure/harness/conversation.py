@@ -5,6 +5,7 @@ from typing import Any, Literal
 from perdure.agent.agent import AgentNames
 from perdure.agent.configure import configure
 from perdure.agent.documents import LiveDoc, UsageDoc
+from perdure.agent.estimate import tokens_in_use
 from perdure.agent.submissions import Draft, WhenBusy, input_draft, write_draft
 from perdure.agent.usage import total
 from perdure.base.errors import NotFound
@@ -49,7 +50,7 @@ class Conversation:
         return await self._admit(write_draft(entry, request_id=request_id, head=head))
 
     async def _admit(self, draft: Draft) -> Submission:
-        id = await self._harness.admit(self.id, draft)
+        id = await self._harness.actions.admit(self.id, draft)
         return Submission(self._harness, self.id, id)
 
     async def abort(self, *, background: bool = False, keep_queued: bool = False) -> None:
@@ -57,12 +58,12 @@ class Conversation:
 
         `background` reaches background work too; `keep_queued` leaves the inbox alone.
         """
-        await self._harness.abort(self.id, background=background, keep_queued=keep_queued)
+        await self._harness.actions.abort(self.id, background=background, keep_queued=keep_queued)
         await self.wait_idle()
 
     async def wait_idle(self) -> None:
         """Wait until no run is open and no foreground task is live."""
-        await self._harness.wait_idle(self.id)
+        await self._harness.actions.wait_idle(self.id)
 
     async def agent(self) -> AgentNames:
         """The conversation's agent: names resolved to what is installed now."""
@@ -97,7 +98,7 @@ class Conversation:
 
     async def fork(self, entry_id: EntryId, *, owner: TaskId | None = None, key: str | None = None) -> "Conversation":
         """A conversation that sees this one up to the entry, without copying it. The same key gives the same fork."""
-        id: ConversationId = await self._harness.fork(self.id, entry_id, owner=owner, key=key)
+        id: ConversationId = await self._harness.actions.fork(self.id, entry_id, owner=owner, key=key)
         return Conversation(self._harness, id)
 
     async def messages(self) -> list[Message]:
@@ -125,6 +126,12 @@ class Conversation:
     async def live(self) -> Any:
         """What happens now: the run, the streaming answer, tool calls. Shared JSON, not for changing."""
         return await self._harness.session.value_of(LiveDoc, self.id)
+
+    async def context_tokens(self) -> int:
+        """Tokens that the next request takes before its answer: counted by the provider up to the newest answer,
+        estimated after it."""
+        transcript = await self._harness.agent.transcripts.get(self.id)
+        return tokens_in_use(transcript.context())
 
     async def usage(self) -> dict[str, Any]:
         """What this conversation's own requests and tools used."""

@@ -1,6 +1,5 @@
 """The harness: one session, its conversations, and everything that runs in it."""
 
-import asyncio
 from collections.abc import Callable, Generator
 from os import PathLike
 from typing import Any, Self
@@ -8,20 +7,19 @@ from typing import Any, Self
 from perdure.agent.advance import advance_generations
 from perdure.agent.agent import Agent
 from perdure.agent.configure import configure
-from perdure.agent.documents import AgentDoc, LiveDoc, UsageDoc
+from perdure.agent.documents import AgentDoc, UsageDoc
 from perdure.agent.generation import Generation
 from perdure.agent.rules import close_ended
-from perdure.agent.runs import arrive, withdraw_queued
 from perdure.agent.settings import Settings
-from perdure.agent.submissions import Draft, Settled, admit, dequeue, settle, settled_of
 from perdure.agent.tool_task import ToolTask
 from perdure.agent.usage import total
 from perdure.base.clock import Clock, SystemClock
 from perdure.base.errors import NotFound
-from perdure.base.ids import ROOT, ConversationId, EntryId, SubmissionId, TaskId
-from perdure.env.protocol import ExecutionEnv
+from perdure.base.ids import ROOT, ConversationId
 from perdure.extensions.registry import Registry
+from perdure.harness.actions import Actions
 from perdure.harness.conversation import Conversation
+from perdure.harness.environments import env_function
 from perdure.harness.inspection import inspection
 from perdure.harness.keys import KeysDoc
 from perdure.harness.reports import Reports
@@ -66,9 +64,8 @@ class Harness:
         self.agent = agent
         self.tasks = tasks
         self.reports = reports
-        self._waiting: dict[SubmissionId, list[asyncio.Future[Settled]]] = {}
+        self.actions = Actions(session, agent, tasks)
         self._wake_listeners: list[Callable[[Wake], None]] = []
-        self._idle: list[asyncio.Event] = []
         self._owned: list[Any] = []
         agent.handle = lambda id: Conversation(self, id)
         session.listeners.append(self._published)
@@ -118,9 +115,6 @@ class Harness:
             await self.session.close()
             for owned in self._owned:
                 await owned.close()
-            for waiting in self._waiting.values():
-                for future in waiting:
-                    future.cancel()
 
     @property
     def settings(self) -> Settings:
@@ -148,20 +142,6 @@ class Harness:
             raise NotFound(f"no conversation {id}")
         return Conversation(self, ConversationId(id))
 
-    async def fork(
-        self, parent: ConversationId, entry: EntryId, *, owner: TaskId | None, key: str | None
-    ) -> ConversationId:
-        """Fork a conversation (see `Conversation.fork`)."""
-        async with self.session.transaction() as tx:
-            if key is not None:
-                keys = await tx.doc(KeysDoc)
-                if key in keys["conversations"]:
-                    return ConversationId(keys["conversations"][key])
-            child = await tx.fork(parent, entry, owner=owner)
-            if key is not None:
-                keys["conversations"][key] = child
-            return child
-
     # work
 
     async def resume(self) -> None:
@@ -176,72 +156,6 @@ class Harness:
         """Call back with `wake()` after each stored commit that may change it; nobody waits for it."""
         self._wake_listeners.append(listener)
         return lambda: self._wake_listeners.remove(listener) if listener in self._wake_listeners else None
-
-    async def admit(self, conversation: ConversationId, draft: Draft) -> SubmissionId:
-        """Admit a submission (see `Conversation.submit`)."""
-        async with self.session.transaction() as tx:
-            submission, new = await admit(tx, conversation, draft)
-            if new:
-                await arrive(tx, conversation, submission, self.agent.settings, Generation)
-        await self.tasks.resume()
-        return submission.id
-
-    async def wait_settled(self, id: SubmissionId) -> Settled:
-        """Wait until a submission is settled. Starts scheduling."""
-        await self.tasks.resume()
-        record = await self.session.store.submission(id)
-        if record is None:
-            raise NotFound(f"no submission {id}")
-        settled = settled_of(record)
-        if settled is not None and id not in self.session.store.working.submissions:
-            await self.session.store.settled()
-            return settled
-        future: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(id, []).append(future)
-        self.session.check_usable()
-        return await future
-
-    async def abort(self, conversation: ConversationId, *, background: bool, keep_queued: bool) -> None:
-        """Mark a conversation's work for abort and withdraw its queue, in one commit."""
-        async with self.session.transaction() as tx:
-            await tx.conversation(conversation)
-            await self.tasks.mark_conversation(tx, conversation, background=background)
-            if not keep_queued:
-                await withdraw_queued(tx, conversation)
-
-    async def abort_submission(self, conversation: ConversationId, id: SubmissionId) -> bool:
-        """Withdraw a queued submission, or abort the run of a placed one."""
-        async with self.session.transaction() as tx:
-            submission = await tx.submission(id)
-            if submission is None:
-                raise NotFound(f"no submission {id}")
-            if submission.status == "queued":
-                settle(tx, submission, Settled("unanswered", reason="withdrawn"))
-                await dequeue(tx, conversation, {id})
-                return True
-            live: Any = await tx.value_of(LiveDoc, conversation)
-            if submission.status != "placed" or live is None or live["run"] is None:
-                return False
-            return await tx.abort_task(TaskId(live["run"]["generation"]))
-
-    async def wait_idle(self, conversation: ConversationId) -> None:
-        """Wait until a conversation has no open run and no live foreground task."""
-        await self.tasks.resume()
-        changed = asyncio.Event()
-        self._idle.append(changed)
-        try:
-            while not await self._is_idle(conversation):
-                self.session.check_usable()
-                changed.clear()
-                await changed.wait()
-        finally:
-            self._idle.remove(changed)
-
-    async def _is_idle(self, conversation: ConversationId) -> bool:
-        if self.tasks.index.in_foreground(conversation):
-            return False
-        live: Any = await self.session.value_of(LiveDoc, conversation)
-        return live is None or live["run"] is None
 
     # seeing
 
@@ -267,14 +181,6 @@ class Harness:
         return inspection(self.session, self.tasks, self.reports)
 
     def _published(self, publication: Publication) -> None:
-        for submission in publication.submissions:
-            settled = settled_of(submission)
-            if settled is not None:
-                for future in self._waiting.pop(submission.id, ()):
-                    if not future.done():
-                        future.set_result(settled)
-        for changed in self._idle:
-            changed.set()
         if self._wake_listeners and publication.tasks:
             wake = self.tasks.wake()
             for listener in tuple(self._wake_listeners):
@@ -293,8 +199,16 @@ async def _open(
     session = await Session(storage, transaction_type=TaskTransaction, clock=clock or SystemClock()).open()
     try:
         reports = Reports(session.clock)
-        own_models = None if models is not None else ProviderModels()
-        agent = Agent(session, registry, models or own_models, env_function(env), settings, BUILTIN_TASKS, reports.add)  # type: ignore[arg-type]
+        own_models = ProviderModels() if models is None else None
+        agent = Agent(
+            session,
+            registry,
+            models or own_models or ProviderModels(),
+            env_function(env),
+            settings,
+            BUILTIN_TASKS,
+            reports.add,
+        )
         tasks = Tasks(session, agent, host=agent, restart_limit=settings.restart_limit, report=reports.add)
         session.rules.append(close_ended)
         session.rules.append(lambda tx: advance_generations(agent, tx))
@@ -306,27 +220,3 @@ async def _open(
     except BaseException:
         await session.close()
         raise
-
-
-def env_function(env: Any) -> Any:
-    """The `env=` argument as a function of conversation and cwd."""
-    if env is None:
-        from perdure.env.local import LocalEnv
-
-        return lambda conversation, cwd: LocalEnv(cwd)
-    if callable(env):
-        return env
-    return lambda conversation, cwd: _Shared(env)
-
-
-class _Shared:
-    """One environment for all calls: closing it after a call does nothing."""
-
-    def __init__(self, env: ExecutionEnv) -> None:
-        self._env = env
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._env, name)
-
-    async def close(self) -> None:
-        """The environment belongs to the host program."""

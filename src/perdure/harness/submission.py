@@ -37,7 +37,7 @@ class Submission:
 
     async def settled(self) -> Settled:
         """Wait until it is settled and tell how. Never raises for an unanswered one; cancelling changes nothing."""
-        settled: Settled = await self._harness.wait_settled(self.id)
+        settled: Settled = await self._harness.actions.wait_settled(self.id)
         return settled
 
     async def wait(self) -> Answer:
@@ -57,7 +57,7 @@ class Submission:
 
     async def abort(self) -> bool:
         """Withdraw it while it is queued; once it is placed, abort its run. False if it was settled already."""
-        aborted: bool = await self._harness.abort_submission(self.conversation_id, self.id)
+        aborted: bool = await self._harness.actions.abort_submission(self.conversation_id, self.id)
         return aborted
 
     async def _record(self) -> Any:

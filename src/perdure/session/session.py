@@ -40,6 +40,8 @@ class Session(Generic[X]):
         self.rules: list[Rule] = []
         self.adopters: list[Listener] = []
         self.listeners: list[Listener] = []
+        self.on_end: list[Callable[[Error], None]] = []
+        """Called once when nothing more will be published: the session was closed, or is poisoned."""
         self.line = Line()
         self.watches = Watches(self)
         self.tasks: Any = None
@@ -93,7 +95,13 @@ class Session(Generic[X]):
         with contextlib.suppress(Error):
             await self._wait_flushed()
         self.watches.close()
+        self._tell_end(SessionClosed("the session was closed"))
         await self.storage.close()
+
+    def _tell_end(self, error: Error) -> None:
+        listeners, self.on_end = self.on_end, []
+        for listener in listeners:
+            listener(error)
 
     @property
     def epoch(self) -> int:
@@ -225,6 +233,7 @@ class Session(Generic[X]):
             self._failed.__cause__ = error if self._failed is not error else None
             self.line.close(self._poisoned())
             self.watches.close()
+            self._tell_end(self._poisoned())
 
     def _poisoned(self) -> SessionPoisoned:
         cause = self._failed

@@ -59,6 +59,7 @@ class Tasks:
         session.rules.append(self._consequences)
         session.adopters.append(self.index.adopt)
         session.listeners.append(self._published)
+        session.on_end.append(self._ended)
 
     # life
 
@@ -263,9 +264,18 @@ class Tasks:
                 raise NotFound(f"no task {id}")
             if record.status == "terminal":
                 return outcome_of(record)
+        self.session.check_usable()
         ended: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self._ends.setdefault(id, []).append(ended)
         return await ended
+
+    def _ended(self, error: Error) -> None:
+        """The session ended: nobody may wait for ever."""
+        waiting, self._ends = self._ends, {}
+        for futures in waiting.values():
+            for future in futures:
+                if not future.done():
+                    future.set_exception(error)
 
     def wake(self) -> Wake:
         """Whether anything could run now, else when the next sleep ends."""
