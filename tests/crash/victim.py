@@ -3,9 +3,9 @@
 Each life opens the session, hands in its messages (with request ids, so that they are the same ones every time),
 waits for their answers, writes down what it was told, and ends with 0. A life after a crash begins with a new message.
 
-`python -m tests.crash.victim` is a nursery: for each line `FOLDER NUMBER KILL_AFTER` on its input it forks a life, kills
-it after so many seconds (`None`: never), and prints its exit code. It has no threads and no event loop, so that every
-fork is a fresh process.
+`python -m tests.crash.victim` is a nursery: for each line `FOLDER NUMBER KILL_AFTER` on its input it forks a life,
+kills it after so many seconds (`None`: never), and prints its exit code. It has no threads and no event loop, so that
+every fork is a fresh process.
 """
 
 import asyncio

@@ -5,13 +5,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from perdure.agent.documents import LiveDoc
+from perdure.agent.entries import AssistantEntry
 from perdure.agent.settings import Settings
 from perdure.agent.tool_context import ToolContext
 from perdure.extensions.extension import Extension
 from perdure.extensions.registry import Registry
 from perdure.extensions.results import Block, ToolError
 from perdure.models.errors import RateLimited
-from perdure.models.messages import ToolCall, UserMessage
+from perdure.models.messages import AssistantMessage, ToolCall, UserMessage, decode_messages
 from perdure.session.documents import Document
 from perdure.session.entries import entry
 from perdure.testing.crash import Process, Scenario
@@ -216,6 +218,15 @@ async def replace_code(process: Process) -> None:
     await ask("with", "third")(process)
 
 
+async def check_cut(process: Process) -> None:
+    """What had come of an answer when the process died is in the transcript, marked as cut off."""
+    shown = [found for found in process.storage.at_open.values() if isinstance(found, tuple)]
+    cut_off = any(record.kind == LiveDoc.kind and value[0]["partial"] is not None for record, value in shown)
+    entries = await process.root.entries(limit=1000)
+    answers = [decode_messages(entry.messages)[0] for entry in entries if entry.kind == AssistantEntry.KIND]
+    assert not cut_off or any(isinstance(m, AssistantMessage) and m.stop == "aborted" for m in answers), answers
+
+
 def gated(process: Process) -> Registry:
     """The shop with a gate that forbids payments above 10 and lowers others by one."""
     registry = tools(process)
@@ -286,13 +297,21 @@ CONVERSATIONS = [
     Scenario("one tool", ask("pay"), turns=[call("pay", {"cents": 5}), say("Paid.")], registry=tools),
     Scenario("three tools", ask("go"), turns=PARALLEL, registry=tools),
     Scenario("three tools, asked again", ask("go"), turns=PARALLEL, registry=tools, finish=ask("go")),
-    Scenario("streaming", ask("tell"), turns=[LONG.after(0.1, between=0.1)], settings=lambda: PROGRESS),
+    Scenario(
+        "streaming", ask("tell"), turns=[LONG.after(0.1, between=0.1)], settings=lambda: PROGRESS, check=check_cut
+    ),
     Scenario("retry", ask("hello"), turns=[fail(RateLimited("slow down", retry_after=7)), say("Hello.")]),
     Scenario("steer", steer, turns=[*SLOW, say("Then this.")], registry=tools, finish=steer),
     Scenario("write", write, turns=SLOW, registry=tools, finish=write),
     Scenario("abort in a tool", abort, turns=SLOW, registry=tools, finish=abort),
     Scenario("abort, queue kept", abort_keeping, turns=SLOW, registry=tools, finish=abort_keeping),
-    Scenario("abort in a stream", abort_stream, turns=[LONG.after(0.1, between=0.1)], settings=lambda: PROGRESS),
+    Scenario(
+        "abort in a stream",
+        abort_stream,
+        turns=[LONG.after(0.1, between=0.1)],
+        settings=lambda: PROGRESS,
+        check=check_cut,
+    ),
     Scenario("withdraw", withdraw, turns=SLOW, registry=tools, finish=withdraw),
     Scenario("configure", configure, turns=[*SLOW, call("pay", {"cents": 1}), say("More.")], registry=tools),
     Scenario("section", ask("go"), turns=[call("upset"), say("Wild."), say("Still.")], registry=sectioned),
