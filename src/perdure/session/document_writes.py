@@ -1,72 +1,24 @@
 """The documents of a transaction: drafts, whole values, patches; and what they become at the end of the block."""
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
-from perdure.base import delta, jsonvalue
+from perdure.base import delta
 from perdure.base.delta import Operation
 from perdure.base.drafts import Draft, plain
 from perdure.base.errors import InvalidValue, NotFound, Refused
 from perdure.base.ids import ConversationId, TaskId
 from perdure.base.jsonvalue import Json
-from perdure.session.changes import Changes
-from perdure.session.documents import SMALL_VALUE_BYTES
 from perdure.session.documents import Document as DocumentKind
-from perdure.session.publication import DocumentChange, DocumentKey
-from perdure.session.state import DocumentState
-from perdure.session.store import Store, new_document
-from perdure.storage.records import Document, DocumentCopy, Revision, Scope
+from perdure.session.open_documents import OpenDocuments, Pending
+from perdure.session.publication import DocumentKey
+from perdure.session.store import new_document
+from perdure.storage.records import DocumentCopy, Scope
 
 T = TypeVar("T")
 
 
-class _Pending:
-    """A document that this transaction touched."""
-
-    __slots__ = ("document", "draft", "kind", "ops", "state", "value")
-
-    def __init__(self, kind: DocumentKind[Any], document: Document, state: DocumentState | None, value: Json) -> None:
-        self.kind = kind
-        self.document = document
-        self.state = state
-        """As it was before the transaction; None where the transaction created it."""
-        self.value = value
-        self.ops: list[Operation] = []
-        self.draft: Draft | None = None
-
-    def close_draft(self) -> None:
-        """Take over what was edited so far."""
-        if self.draft is not None:
-            draft, self.draft = self.draft, None
-            self.value, ops = draft.finish()
-            self.ops.extend(ops)
-
-
-class Sealed(NamedTuple):
-    """A document's part of a commit."""
-
-    change: DocumentChange
-    revision: Revision
-    state: DocumentState
-    created: bool
-
-
-class DocumentWrites:
+class DocumentWrites(OpenDocuments):
     """What a transaction can do with documents."""
-
-    changes: Changes
-    seq: int
-    _store: Store
-    _progress: bool
-
-    def _init_documents(self) -> None:
-        self._pending: dict[DocumentKey, _Pending] = {}
-        self._retired: dict[DocumentKey, DocumentState] = {}
-
-    def check_open(self) -> None:
-        raise NotImplementedError
-
-    def mint(self) -> int:
-        raise NotImplementedError
 
     async def doc(
         self, kind: DocumentKind[T], scope_id: int | None = None, *, key: str | None = None, seed: T | None = None
@@ -150,69 +102,9 @@ class DocumentWrites:
             if state is not None:
                 self._retired[where] = state
 
-    def revoke_drafts(self) -> None:
-        """Make drafts that somebody kept unusable."""
-        for pending in self._pending.values():
-            if pending.draft is not None:
-                pending.draft.revoke()
-                pending.draft = None
-
-    async def documents_alive(self, scope: Scope, scope_id: int, at: int | None = None) -> list[Document]:
-        """The records of all documents alive in a scope now, or as of a commit."""
-        self.check_open()
-        stored = await self._store.documents_in(scope, scope_id, at)
-        if at is not None:
-            return stored
-        own = [
-            pending.document
-            for where, pending in self._pending.items()
-            if where[1:3] == (scope, scope_id) and pending.state is None
-        ]
-        return [*(record for record in stored if (record.kind, scope, scope_id, record.key) not in self._retired), *own]
-
-    async def stored_value_at(
-        self, kind: DocumentKind[Any], scope_id: int, key: str | None, at: int
-    ) -> tuple[Json, int] | None:
-        """Stored value and version as of an earlier commit; None where there was none."""
-        self.check_open()
-        return await self._store.document_at(self._store.key_of(kind, scope_id, key), at)
-
-    def pending_value(self, document: Document) -> tuple[Json, int] | None:
-        """Value and version that this transaction gave a document; None if it did not touch it."""
-        pending = self._pending.get((document.kind, document.scope, document.scope_id, document.key))
-        if pending is None:
-            return None
-        pending.close_draft()
-        return pending.value, pending.kind.version
-
-    @property
-    def writes_documents(self) -> bool:
-        return bool(self._pending or self._retired)
-
-    def created_documents(self, scope: str) -> list[int]:
-        """The scope ids for which this transaction creates documents."""
-        return [where[2] for where, pending in self._pending.items() if where[1] == scope and pending.state is None]
-
-    def seal_documents(self) -> list[Sealed]:
-        """Close the drafts, validate, and turn what changed into revisions."""
-        sealed = []
-        for where, pending in self._pending.items():
-            pending.close_draft()
-            created = pending.state is None
-            if not created and not pending.ops:
-                continue
-            if pending.kind.checked and (pending.ops or created):
-                pending.kind.codec.from_json(pending.value)
-            sealed.append(self._seal(where, pending, created))
-        return sealed
-
-    def retired_documents(self) -> list[tuple[DocumentKey, DocumentState]]:
-        """What this transaction retired, as it was."""
-        return list(self._retired.items())
-
     async def _touch(
         self, kind: DocumentKind[Any], scope_id: int | None, key: str | None, seed: Any = None
-    ) -> _Pending | None:
+    ) -> Pending | None:
         self.check_open()
         where = self._store.key_of(kind, scope_id, key)
         pending = self._pending.get(where)
@@ -223,15 +115,15 @@ class DocumentWrites:
         if copied is not None:  # a fork of this very transaction: the copy becomes a value of its own
             self.changes.copies.remove(copied)
             value, version = await self._store.stored_value(copied.source, copied.at)
-            pending = _Pending(kind, copied.target, None, kind.current(value, version))
+            pending = Pending(kind, copied.target, None, kind.current(value, version))
         elif state is not None:
-            pending = _Pending(kind, state.document, state, kind.current(state.value, state.version))
+            pending = Pending(kind, state.document, state, kind.current(state.value, state.version))
         else:
             if self._progress:
                 raise Refused(f"document {kind.kind} does not exist, and a progress commit creates nothing")
             await self._check_scope(kind, where)
             record = new_document(self.mint(), kind, where, self.seq)
-            pending = _Pending(kind, record, None, kind.first_value(seed))
+            pending = Pending(kind, record, None, kind.first_value(seed))
         self._pending[where] = pending
         return pending
 
@@ -252,28 +144,3 @@ class DocumentWrites:
             if (target.kind, target.scope, target.scope_id, target.key) == where:
                 return copy
         return None
-
-    def _seal(self, where: DocumentKey, pending: _Pending, created: bool) -> Sealed:
-        kind, old, value = pending.kind, pending.state, pending.value
-        version = kind.version
-        if created or old is None:
-            return self._sealed(where, pending, jsonvalue.encode(value), base=True, created=True)
-        if old.version == version:
-            body = jsonvalue.encode(pending.ops)
-            small = not kind.rewindable and old.base_bytes + old.delta_bytes + len(body) <= SMALL_VALUE_BYTES
-            if not small and not kind.checkpoint_when(value, pending.ops, old.deltas + 1):
-                return self._sealed(where, pending, body, base=False, created=False)
-        return self._sealed(where, pending, jsonvalue.encode(value), base=True, created=False)
-
-    def _sealed(self, where: DocumentKey, pending: _Pending, body: bytes, *, base: bool, created: bool) -> Sealed:
-        old, value, version = pending.state, pending.value, pending.kind.version
-        revision = Revision(pending.document.id, self.seq, base, version, body)
-        if base or old is None:
-            state = DocumentState(pending.document, value, version, 0, len(body), 0, self.seq)
-        else:
-            state = DocumentState(
-                pending.document, value, version, old.deltas + 1, old.base_bytes, old.delta_bytes + len(body), self.seq
-            )
-        migrated = old is not None and old.version != version
-        ops = [{"op": "replace", "path": "", "value": value}] if created or migrated else pending.ops
-        return Sealed(DocumentChange(where, pending.document, version, value, ops), revision, state, created)
