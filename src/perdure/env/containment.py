@@ -11,6 +11,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 TAG_VARIABLE: Final = "PERDURE_CALL"
+"""Marks what a call starts; its executions may be many."""
+EXECUTION_VARIABLE: Final = "PERDURE_EXECUTION"
+"""Marks what one execution starts."""
 LAUNCHER: Final = str(Path(__file__).with_name("launcher.py"))
 LAUNCHER_SECONDS: Final = 2.0
 """How long a launcher may take to end its descendants, which it knows better than we do, before it is killed too."""
@@ -19,8 +22,8 @@ REAP_SECONDS: Final = 5.0
 SCAN_PAUSE_SECONDS: Final = 0.01
 
 
-class Tagged(NamedTuple):
-    """A process that carries the tag."""
+class Marked(NamedTuple):
+    """A process that carries a mark. Number and start time together mean one process for ever."""
 
     pid: int
     started: str
@@ -29,9 +32,18 @@ class Tagged(NamedTuple):
 
 def reap(tag: str) -> tuple[str, ...]:
     """Kill every process whose environment carries the tag; name those that cannot be killed. Blocking, seconds."""
+    return _end(TAG_VARIABLE, tag, None)
+
+
+def end_execution(mark: str, session: int) -> tuple[str, ...]:
+    """The same for what a killed launcher has left: by its mark, or in the session that it led."""
+    return _end(EXECUTION_VARIABLE, mark, session)
+
+
+def _end(variable: str, value: str, session: int | None) -> tuple[str, ...]:
     begin = time.monotonic()
     while True:
-        found = tagged(tag)
+        found = marked(variable, value, session)
         passed = time.monotonic() - begin
         if not found:
             return ()
@@ -46,33 +58,31 @@ def reap(tag: str) -> tuple[str, ...]:
         time.sleep(SCAN_PAUSE_SECONDS)
 
 
-def tagged(tag: str) -> list[Tagged]:
-    """Live processes with the tag, but for our own. Processes of other users cannot be seen, nor ended, by us."""
-    wanted = f"{TAG_VARIABLE}={tag}".encode()
+def marked(variable: str, value: str, session: int | None = None) -> list[Marked]:
+    """Live processes with the mark or of the session, but for our own. Those of other users show no environment."""
+    wanted = f"{variable}={value}".encode("utf-8", "surrogateescape")
     found = []
-    for entry in os.listdir("/proc"):
+    for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
         try:
-            if wanted not in Path("/proc", entry, "environ").read_bytes().split(b"\0"):
+            state, of_session, started = _state(int(entry))
+            if state == "Z" or (of_session != session and wanted not in _words(entry, "environ")):
                 continue
-            state, started = _state(int(entry))
-            if state != "Z":
-                arguments = Path("/proc", entry, "cmdline").read_bytes().split(b"\0")
-                found.append(Tagged(int(entry), started, os.fsencode(LAUNCHER) in arguments))
+            found.append(Marked(int(entry), started, os.fsencode(LAUNCHER) in _words(entry, "cmdline")))
         except OSError:
             continue  # it ended meanwhile, or belongs to somebody else
     return found
 
 
-def _send(process: Tagged, number: signal.Signals) -> None:
+def _send(process: Marked, number: signal.Signals) -> None:
     """Through a handle, and only if the number still means the same process."""
     try:
         handle = os.pidfd_open(process.pid)
     except OSError:
         return
     try:
-        if _state(process.pid)[1] == process.started:
+        if _state(process.pid)[2] == process.started:
             signal.pidfd_send_signal(handle, number)
     except OSError:
         pass  # it has ended; or it may not be signalled, and is named in the end
@@ -80,10 +90,15 @@ def _send(process: Tagged, number: signal.Signals) -> None:
         os.close(handle)
 
 
-def _state(pid: int) -> tuple[str, str]:
+def _words(pid: str, what: str) -> list[bytes]:
+    return Path("/proc", pid, what).read_bytes().split(b"\0")
+
+
+def _state(pid: int) -> tuple[str, int, str]:
+    """State, session and start time."""
     text = Path(f"/proc/{pid}/stat").read_bytes().decode("utf-8", "replace")
     fields = text[text.rindex(")") + 2 :].split()
-    return fields[0], fields[19]
+    return fields[0], int(fields[3]), fields[19]
 
 
 def _name(pid: int) -> str:

@@ -1,6 +1,7 @@
 """What can go wrong with files and commands, as a tool tells its model."""
 
 import errno
+import os
 from typing import Final
 
 from perdure.base.errors import Error
@@ -52,6 +53,12 @@ class BadPath(EnvError):
     code = "bad_path"
 
 
+class BadCommand(EnvError):
+    """A command that cannot be run."""
+
+    code = "bad_command"
+
+
 class BadPattern(EnvError):
     """A pattern of a search that cannot be one."""
 
@@ -69,7 +76,8 @@ _KINDS: Final = {
     errno.EDQUOT: (NoSpace, "cannot be written: the disk quota is used up"),
     errno.ENAMETOOLONG: (BadPath, "is too long for a path"),
     errno.ELOOP: (BadPath, "is a circle of links"),
-    errno.E2BIG: (EnvError, "cannot be the place of this command: it is longer than the system takes"),
+    errno.EEXIST: (NotFolder, "lies below something that is not a folder"),
+    errno.EFBIG: (NoSpace, "cannot be written: larger than a file may be here"),
     errno.ETXTBSY: (NotAllowed, "may not be written while it runs as a program"),
     errno.EBUSY: (NotAllowed, "cannot be replaced: it is in use, or a mount point"),
 }
@@ -81,4 +89,17 @@ def env_error(error: OSError | ValueError, path: str) -> EnvError:
     if isinstance(error, OSError):
         kind, what = _KINDS.get(error.errno or 0, (EnvError, f"cannot be used: {error.strerror or error}"))
         return kind(f"{shown} {what}", path=path)
-    return BadPath(f"not a path: {shown!r}: {error}", path=path)
+    return BadPath(f"not a path: {shown!r}: {_plainly(error)}", path=path)
+
+
+def command_error(error: OSError | ValueError, cwd: str) -> EnvError:
+    """Why a command could not be started, as ours: its folder, or what was to be run."""
+    if isinstance(error, OSError) and error.errno == errno.E2BIG:
+        return BadCommand("the command is longer than the system takes", hint="put it into a file and run that")
+    if isinstance(error, OSError):
+        return env_error(error, os.fsdecode(error.filename or cwd))
+    return BadCommand(f"the command cannot be run: {_plainly(error)}")
+
+
+def _plainly(error: ValueError) -> str:
+    return "it contains text that is no valid Unicode" if isinstance(error, UnicodeError) else str(error)

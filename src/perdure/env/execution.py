@@ -11,14 +11,18 @@ from functools import partial
 from typing import Final, Literal
 
 from perdure.env import containment
-from perdure.env.containment import LAUNCHER, TAG_VARIABLE
-from perdure.env.errors import env_error
+from perdure.env.containment import EXECUTION_VARIABLE, LAUNCHER, TAG_VARIABLE
+from perdure.env.errors import command_error
 from perdure.env.protocol import ExecEnd, OutputChunk
 
 CHUNK_BYTES: Final = 64 * 1024
 """Read at once: what a pipe holds."""
 LINGER_SECONDS: Final = 0.25
 """How long output is still awaited when the launcher has ended: only a survivor can hold the pipe open then."""
+LATE_BYTES: Final = 1024 * 1024
+"""What is still read then: as much as a pipe can hold. A survivor may write for ever."""
+CHUNKS_AT_A_STRETCH: Final = 8
+"""Then others get their turn, time-outs among them: a command may write faster than we read."""
 STATUS_BYTES: Final = 4096
 
 
@@ -35,7 +39,8 @@ def start(
 
     The launcher is told to die with the thread that starts it, so that thread must be one that lasts.
     """
-    tag = tag or f"untagged-{secrets.token_hex(8)}"
+    mark = secrets.token_hex(16)
+    marks = {EXECUTION_VARIABLE: mark} if tag is None else {EXECUTION_VARIABLE: mark, TAG_VARIABLE: tag}
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         alive_read, alive_write = _pipe(theirs, ours)
         out_read, out_write = _pipe(ours, theirs)
@@ -50,16 +55,16 @@ def start(
                 stdout=out_write,
                 stderr=err_write,
                 cwd=cwd,
-                env={**env, TAG_VARIABLE: tag},
+                env={**env, **marks},
                 pass_fds=(alive_read, status_write),
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
-            raise env_error(error, cwd) from error
+            raise command_error(error, cwd) from error
         ours.pop_all()
     for descriptor in (out_read, err_read, status_read):
         os.set_blocking(descriptor, False)
-    return LocalExecution(process, alive_write, (out_read, err_read), status_read, timeout, tag)
+    return LocalExecution(process, alive_write, (out_read, err_read), status_read, timeout, mark)
 
 
 class LocalExecution:
@@ -75,12 +80,14 @@ class LocalExecution:
         outputs: tuple[int, int],
         status: int,
         timeout: float | None,
-        tag: str,
+        mark: str,
     ) -> None:
         self._process = process
         self._alive: int | None = alive
         self._open: dict[int, Literal["stdout", "stderr"]] = {outputs[0]: "stdout", outputs[1]: "stderr"}
-        self._tag = tag
+        self._mark = mark
+        self._stretch = 0
+        self._late = 0
         self._timed_out = False
         loop = asyncio.get_running_loop()
         self._timer = None if timeout is None else loop.call_later(timeout, self._time_out)
@@ -92,6 +99,7 @@ class LocalExecution:
     async def __anext__(self) -> OutputChunk:
         """The next piece of output, at most `CHUNK_BYTES`; the streams take turns."""
         while True:
+            await self._give_way()
             chunk = self._read()
             if chunk is not None:
                 return chunk
@@ -102,6 +110,7 @@ class LocalExecution:
     async def wait(self) -> ExecEnd:
         """Wait until the command and everything it started is gone. Output that was not read is dropped."""
         while not self._ending.done():
+            await self._give_way()
             if self._read() is None:
                 await self._readable()
         return self._ending.result()
@@ -128,7 +137,15 @@ class LocalExecution:
             raise cancelled
         self._ending.result()
 
+    async def _give_way(self) -> None:
+        if self._stretch >= CHUNKS_AT_A_STRETCH:
+            self._stretch = 0
+            await asyncio.sleep(0)
+
     def _read(self) -> OutputChunk | None:
+        if self._late > LATE_BYTES:
+            for descriptor in list(self._open):
+                self._close(descriptor)
         for descriptor, stream in list(self._open.items()):
             try:
                 data = os.read(descriptor, CHUNK_BYTES)
@@ -138,11 +155,14 @@ class LocalExecution:
                 self._close(descriptor)
                 continue
             self._open[descriptor] = self._open.pop(descriptor)  # the other stream is next
+            self._stretch += 1
+            self._late += len(data) if self._ending.done() else 0
             return OutputChunk(stream, data)
         return None
 
     async def _readable(self) -> None:
         """Wait until there is output to read, or the command has ended and none will come."""
+        self._stretch = 0
         loop = asyncio.get_running_loop()
         news: asyncio.Future[None] = loop.create_future()
         watched = list(self._open)
@@ -188,8 +208,8 @@ class LocalExecution:
             if self._timer is not None:
                 self._timer.cancel()
             await asyncio.to_thread(self._process.wait)  # the report is the last thing it does
-            if not line:  # it was killed: what it kept together is found by the tag
-                left = await asyncio.to_thread(containment.reap, self._tag)
+            if not line:  # it was killed: what it kept together is found by its mark
+                left = await asyncio.to_thread(containment.end_execution, self._mark, self._process.pid)
                 return ExecEnd(None, -self._process.returncode, self._timed_out, left)
         finally:
             self._stop()

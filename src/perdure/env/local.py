@@ -60,7 +60,12 @@ class LocalEnv:
         return await asyncio.to_thread(files.read, self._path(path), offset, limit)
 
     async def write(self, path: str, data: bytes) -> None:
-        await asyncio.to_thread(files.write, self._path(path), data)
+        writing = asyncio.ensure_future(asyncio.to_thread(files.write, self._path(path), data))
+        try:
+            await asyncio.shield(writing)
+        except asyncio.CancelledError:
+            await asyncio.wait([writing])  # or it would land behind the back, and over the work, of the next writer
+            raise
 
     async def stat(self, path: str) -> FileStat:
         return await asyncio.to_thread(files.stat, self._path(path))
