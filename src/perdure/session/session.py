@@ -112,6 +112,11 @@ class Session(Generic[X]):
         """The newest commit, flushed or not."""
         return self.store.seq
 
+    @property
+    def usable(self) -> bool:
+        """Whether it is neither closed nor poisoned."""
+        return self._failed is None and not self._closed
+
     def check_usable(self) -> None:
         """Raise if the session is closed or poisoned."""
         if self._failed is not None:

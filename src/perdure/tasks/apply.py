@@ -40,7 +40,7 @@ async def apply_decision(tx: TaskTransaction, tree: Tree, record: Task) -> None:
         tx.put_task(record)
 
 
-def fault(error: Exception) -> Faulted:
+def fault(error: BaseException) -> Faulted:
     """The outcome of code that raised."""
     code = error.code if isinstance(error, Error) else type(error).__name__
     return Faulted({"message": str(error) or type(error).__name__, "code": code})

@@ -36,14 +36,14 @@ class Index:
     def load(self, conversations: Iterable[Conversation]) -> None:
         """Take the tasks that were live when the session was opened, and the conversations that hold them."""
         for conversation in conversations:
-            self._add_conversation(conversation)
+            self.learn(conversation)
         for task in self.tasks.values():
             self._add(task)
 
     def adopt(self, publication: Publication) -> None:
         """Follow one commit."""
         for conversation in publication.conversations:
-            self._add_conversation(conversation)
+            self.learn(conversation)
         for change in publication.tasks:
             if change.before is not None:
                 self._unpark(change.before)
@@ -54,7 +54,8 @@ class Index:
             else:
                 self._park(change.after)
 
-    def _add_conversation(self, conversation: Conversation) -> None:
+    def learn(self, conversation: Conversation) -> None:
+        """Take a stored conversation into account: work in it concerns the task that owns it."""
         if conversation.owner is not None:
             self._owners[conversation.id] = conversation.owner
             self._owned.setdefault(conversation.owner, set()).add(conversation.id)

@@ -97,6 +97,8 @@ class Tree:
                 self._check_owner(task.owner, f"task {task.id} ({task.kind})")
             else:
                 conversation = await self._tx.conversation(task.conversation)
+                if conversation.id not in self._tx.changes.conversations:
+                    self._index.learn(conversation)  # it may have held no live work when the session was opened
                 if conversation.owner is not None and not task.background:
                     self._check_owner(
                         conversation.owner, f"task {task.id} ({task.kind}) of conversation {conversation.id}"

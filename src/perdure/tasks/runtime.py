@@ -41,6 +41,8 @@ class TaskRun(Decisions):
         self.runs_on = False
         """The stored decision leads to another phase at once."""
         self.in_abort = False
+        self.broken: InvalidDecision | None = None
+        """The first breach of the rule that a decision is the last thing an invocation stores."""
         self._issued: Next[Any] | None = None
         self.stored: Next[Any] | None = None
         """The decision that a transaction of this invocation stored."""
@@ -114,6 +116,11 @@ class TaskRun(Decisions):
         """The commit with a decision is stored (called by its transaction)."""
         self.stored, self.decided, self.runs_on = decision, True, runs_on
 
+    def break_rules(self, what: str, hint: str = "") -> InvalidDecision:
+        """Note that the code went on after its stored decision: the task faults, whatever the code does next."""
+        self.broken = self.broken or InvalidDecision(what, hint=hint)
+        return self.broken
+
     def stored_arguments(self) -> dict[str, Any]:
         """The arguments of the checkpoint the task stands at, as stored."""
         arguments: dict[str, Any] = state_of(self.record).checkpoint.arguments
@@ -123,7 +130,9 @@ class TaskRun(Decisions):
         """Refuse a return value that contradicts what was stored, or that comes from a rolled-back block."""
         if self.stored is not None:
             if decision is not self.stored:
-                raise InvalidDecision("the phase returned something else than the decision its transaction stored")
+                raise self.break_rules("the phase returned something else than the decision its transaction stored")
+            if self.broken is not None:
+                raise self.broken
         elif not isinstance(decision, Next):
             raise InvalidDecision(
                 f"the phase returned {type(decision).__name__} instead of a decision",

@@ -1,11 +1,17 @@
 """Runs tasks: reserves them in the commits that make them runnable, invokes their code, stores what it decides."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
-from perdure.base.errors import InvalidDecision, InvocationEnded, SessionClosed, SessionPoisoned, StorageError
+from perdure.base.errors import (
+    InvocationEnded,
+    Refused,
+    SessionClosed,
+    SessionPoisoned,
+    StorageError,
+    StorageRejected,
+)
 from perdure.base.ids import TaskId
 from perdure.session.publication import Publication
 from perdure.storage.records import Task
@@ -32,6 +38,11 @@ class Invocation:
         self.run: TaskRun | None = None
         self.owed = False
         """The task was set running again while this invocation was unwinding."""
+
+    @property
+    def in_abort(self) -> bool:
+        """Whether it has come to the abort handler, which the mark itself must not cancel."""
+        return self.run is not None and self.run.in_abort
 
 
 class Scheduler:
@@ -72,7 +83,7 @@ class Scheduler:
                 self._start(after.id)
             if after.abort_requested and (before is None or not before.abort_requested):
                 invocation = self.invocations.get(after.id)
-                if invocation is not None and after.status == "running":
+                if invocation is not None and after.status == "running" and not invocation.in_abort:
                     invocation.task.cancel("aborted")
             if after.status == "terminal":
                 self._definitions.pop(after.id, None)
@@ -127,8 +138,10 @@ class Scheduler:
             record = await self._tasks.session.store.task(id)
             if record is None or record.status != "running" or self._closing:
                 return
-            if record.abort_requested and self._tasks.busy_below(id):
-                return
+            if record.abort_requested:
+                await self._tasks.session.store.settled()  # nothing is undone for a mark that is not stored
+                if self._tasks.busy_below(id):
+                    return
             definition = self._definitions[id]
             if definition is not shown:
                 instance, shown = definition.decode_input_bytes(record.input), definition
@@ -150,17 +163,21 @@ class Scheduler:
             else:
                 decision = await self._call_phase(run, instance)
             run.check_returned(decision)
-        except asyncio.CancelledError:
-            if aborting or not run.abort_requested or self._closing:
+        except asyncio.CancelledError as error:
+            if self._closing or (aborting and _cancelled()):
                 raise
-            _uncancel()
-            return True  # look again: the abort handler is next, once all below has ended
-        except LOST:
-            raise
-        except InvocationEnded:
             if run.abort_requested and not aborting:
-                return True
-            raise
+                _uncancel()
+                return True  # look again: the abort handler is next, once all below has ended
+            if _cancelled():
+                raise
+            return await self._fault(run, error)  # something that the code awaited was cancelled, not the code
+        except LOST as error:
+            if self._closing or not self._tasks.session.usable:
+                raise
+            return await self._fault(run, error)  # another store, or a batch that was refused
+        except InvocationEnded as error:
+            return (run.abort_requested and not aborting) or await self._fault(run, error)
         except Exception as error:
             return await self._fault(run, error)
         if run.stored is not None:
@@ -181,23 +198,31 @@ class Scheduler:
         try:
             async with run.transaction() as tx:
                 tx.decision = decision
-        except InvalidDecision as error:
+        except InvocationEnded as error:
+            return run.abort_requested or await self._fault(run, error)
+        except (Refused, StorageRejected) as error:
             return await self._fault(run, error)
-        except InvocationEnded:
-            return run.abort_requested
         return run.runs_on
 
-    async def _fault(self, run: TaskRun, error: Exception) -> bool:
-        """The code raised: the task ends faulted, unless its decision was stored before."""
-        if run.stored is not None:
+    async def _fault(self, run: TaskRun, error: BaseException) -> bool:
+        """The code raised: the task ends faulted. Unless its decision was stored before (then breaking the rules of
+        decisions faults it, a mere raise does not), or it is being aborted: then its handler cleans up."""
+        if run.stored is not None and run.broken is None:
             self._tasks.report(f"task {run.task_id} raised after its decision was stored", error)
             return run.runs_on
         self._tasks.report(f"task {run.task_id} ({run.definition.kind})", error)
-        with contextlib.suppress(InvocationEnded):
-            async with self._tasks.session.transaction() as tx:
-                record = await tx.task(run.task_id)
-                if record is not None and record.status == "running":
-                    tx.put_task(hold(record, fault(error)))
+        if self._closing:
+            return False  # it goes back to its checkpoint: a close never fails a task
+        if run.abort_requested and not run.in_abort:
+            return True
+        async with self._tasks.session.transaction() as tx:
+            record = await tx.task(run.task_id)
+            if record is None or record.status in ("completing", "terminal"):
+                return False
+            if record.abort_requested and not run.in_abort:
+                return True
+            if run.stored is not None or record.status == "running":
+                tx.put_task(hold(record, fault(run.broken or error)))
         return False
 
     # the commit rule for a run's own transaction
@@ -207,12 +232,12 @@ class Scheduler:
         run = tx.run
         if run is None or tx.progress:
             return
+        if run.decided and (tx.changes or tx.writes_documents or tx.decision is not None):
+            raise run.break_rules("the task has decided; nothing follows a decision")
         record = await tx.task(run.task_id)
         aborting = record is not None and record.abort_requested
         if record is None or record.status != "running" or (aborting and not run.in_abort):
             raise InvocationEnded(f"task {run.task_id} no longer runs this code")
-        if run.decided and (tx.changes or tx.writes_documents or tx.decision is not None):
-            raise InvalidDecision("the task has decided; nothing follows a decision")
         await apply_decision(tx, tree, record)
 
     # stopping
@@ -233,6 +258,12 @@ class Scheduler:
             known = self._tasks.known(id)
             stuck.append(f"task {id} ({known.kind if known is not None else 'ended'})")
         return stuck
+
+
+def _cancelled() -> bool:
+    """Whether the running code itself was cancelled."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _uncancel() -> None:

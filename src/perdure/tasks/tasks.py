@@ -279,7 +279,13 @@ class Tasks:
 
     def wake(self) -> Wake:
         """Whether anything could run now, else when the next sleep ends."""
-        runnable = any(id not in self.scheduler.blocked for id in self.index.pending)
+        active = any(id not in self.scheduler.blocked and not self._held_back(id) for id in self.index.pending)
+        active = active or any(id in self.scheduler.invocations or not self._held_back(id) for id in self.index.running)
         deadline = self.index.next_deadline()
         due = deadline is not None and deadline <= to_millis(self.session.clock.now())
-        return Wake(runnable or bool(self.index.running) or due, None if deadline is None else deadline / 1000)
+        return Wake(active or due, None if deadline is None else deadline / 1000)
+
+    def _held_back(self, id: TaskId) -> bool:
+        """Whether a task only waits for what is below it to end before its abort handler runs."""
+        known = self.known(id)
+        return known is not None and known.abort_requested and self.busy_below(id)

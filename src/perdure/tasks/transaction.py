@@ -126,7 +126,7 @@ class TaskTransaction(Transaction, Decisions):
         if self.run is None or not self.may_decide:
             raise InvalidDecision("only a task decides", hint="open the block with run.transaction()")
         if self.run.decided:
-            raise InvalidDecision("the task has decided; nothing follows a decision")
+            raise self.run.break_rules("the task has decided; nothing follows a decision")
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
