@@ -47,7 +47,7 @@ def test_the_readme_example_prints_the_answer(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run_page(ROOT / "README.md")
-    assert capsys.readouterr().out.splitlines()[-1] == "The boss agreed, the refund is out."
+    assert capsys.readouterr().out.splitlines()[-1] == "Charged, once."
 
 
 @pytest.mark.parametrize("name", PAGES)
