@@ -60,7 +60,7 @@ def _end(variable: str, value: str, session: int | None) -> tuple[str, ...]:
 
 def marked(variable: str, value: str, session: int | None = None) -> list[Marked]:
     """Live processes with the mark or of the session, but for our own. Those of other users show no environment."""
-    wanted = f"{variable}={value}".encode("utf-8", "surrogateescape")
+    wanted = f"{variable}={value}".encode("utf-8", "surrogatepass")
     found = []
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if not entry.isdigit() or int(entry) == os.getpid():

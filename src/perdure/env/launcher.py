@@ -10,14 +10,13 @@ closes (our process died, even by kill -9) or SIGTERM comes, everything is kille
 the status pipe: exit code, signal, survivors; tabs between.
 """
 
+import _signal as signal  # type: ignore[import-not-found]  # `signal` loads enum: a third of the time to start
 import ctypes
 import errno
 import os
 import select
 import sys
 import time
-
-import _signal as signal  # type: ignore[import-not-found]  # `signal` loads enum: a third of the time to start
 
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
