@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.env.errors import EnvError, NotAllowed
+from perdure.env.errors import EnvError, NoSpace, NotAllowed
 from perdure.env.local import LocalEnv
 
 WRITER = """
@@ -50,9 +50,9 @@ async def test_a_disk_without_room_leaves_the_old_file_and_nothing_else(tmp_path
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, before[1]))
     try:
-        with pytest.raises(EnvError, match="too large"):
+        with pytest.raises(NoSpace, match="larger than a file may be"):
             await env.write("file", b"new" * 100_000)
-        with pytest.raises(EnvError, match="too large"):
+        with pytest.raises(NoSpace, match="larger than a file may be"):
             await env.write("other", b"new" * 100_000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
