@@ -120,8 +120,8 @@ class Scheduler:
             invocation.run.ended = True
         if not done.cancelled() and (error := done.exception()) is not None and not isinstance(error, LOST):
             self._tasks.report(f"task {id}", error)
-        if self._closing:
-            return
+        if self._closing or not self._tasks.session.usable:
+            return  # started again it would fail again, at once and for ever
         if invocation.owed:
             known = self._tasks.known(id)
             if known is not None and known.status == "running":

@@ -60,6 +60,7 @@ class MortalStorage(ForwardedReads):
         self.dead = False
         self.stored: list[Batch] = []
         self.at_open: Dump = {}
+        self._lost: list[asyncio.Future[int]] = []
         self._stop = stop
         self._died = died
         self._pipeline = inner if isinstance(inner, PipelinedStorage) else None
@@ -121,6 +122,7 @@ class MortalStorage(ForwardedReads):
         self.in_flight += 1
         if reached == "unflushed":
             never: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+            self._lost.append(never)
             return never
         future = self._pipeline.enqueue(batch)
         self.stored.append(batch)
@@ -140,6 +142,9 @@ class MortalStorage(ForwardedReads):
             self.dead = True
             self.inner = _Grave()
             self._died()
+            for future in self._lost:
+                if not future.done():
+                    future.set_exception(ProcessDied("the process has died"))
         self._check_alive()
 
     def _next(self) -> bool:
