@@ -1,5 +1,6 @@
 """The explorer finds what it is there to find: each planted fault breaks the law that forbids it."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from perdure.storage.records import Batch
 from perdure.tasks.decisions import Next
 from perdure.tasks.definition import phase, task
 from perdure.tasks.runtime import TaskRun
-from perdure.testing import mortal
+from perdure.testing import crash, mortal
 from perdure.testing.crash import LawBroken, Process, Scenario, Stop, explore, live_through
 from perdure.testing.mortal import MemoryPlace
 from perdure.testing.scenario_tasks import create
@@ -61,6 +62,15 @@ def runs(process: Process, ctx: ToolContext) -> None:
 
 def going(registry: Callable[[Process], Registry]) -> Scenario:
     return Scenario("go", ask("go"), turns=[call("go"), say("Gone.")], registry=registry)
+
+
+def test_the_example_in_the_documentation_works_as_it_stands() -> None:
+    example = re.search(r"```python\n(.*?)```", crash.__doc__ or "", re.DOTALL)
+    assert example is not None
+    names: dict[str, Any] = {}
+    exec(compile(example.group(1), "example", "exec"), names)
+    names["explore"] = lambda scenario: explore(scenario, ["memory"])
+    names["test_no_payment_is_made_twice"]()
 
 
 def test_the_commits_are_counted_and_every_one_of_them_is_a_stop() -> None:

@@ -4,15 +4,15 @@ that nothing was lost and nothing was done twice.
 A whole example, as a test of one's own tool:
 
 ```python
-from perdure import Extension, Registry
+from perdure import Extension, Registry, ToolContext
 from perdure.testing.crash import Process, Scenario, explore
 from perdure.testing.scripted_model import call, say
 
 def shop(process: Process) -> Registry:
     extension = Extension("shop")
 
-    @extension.tool
-    async def pay(ctx, cents: int) -> str:
+    @extension.tool(description="Pay so many cents.")
+    async def pay(ctx: ToolContext, cents: int) -> str:
         process.ledger.ran(ctx, "pay")  # what the bank sees; a tool is unsafe to repeat unless it says otherwise
         return f"paid {cents}"
 
