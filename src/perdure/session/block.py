@@ -31,6 +31,11 @@ class Block:
         """The first id that is still free."""
         return self._next_id
 
+    @property
+    def is_open(self) -> bool:
+        """Whether its block has begun and not ended."""
+        return self._open
+
     def check_open(self) -> None:
         """Raise unless the block is open."""
         if not self._open:

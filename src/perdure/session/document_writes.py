@@ -8,11 +8,12 @@ from perdure.base.drafts import Draft, plain
 from perdure.base.errors import InvalidValue, NotFound, Refused
 from perdure.base.ids import ConversationId, TaskId
 from perdure.base.jsonvalue import Json
+from perdure.session.changes import key_of
 from perdure.session.documents import Document as DocumentKind
 from perdure.session.open_documents import OpenDocuments, Pending
 from perdure.session.publication import DocumentKey
 from perdure.session.store import new_document
-from perdure.storage.records import DocumentCopy, Scope
+from perdure.storage.records import Scope
 
 T = TypeVar("T")
 
@@ -44,8 +45,9 @@ class DocumentWrites(OpenDocuments):
         pending = await self._touch(kind, scope_id, key, seed=value)
         assert pending is not None
         pending.close_draft()
-        pending.ops.extend(delta.diff(pending.value, new))
-        pending.value = new
+        ops = delta.diff(pending.value, new)
+        pending.ops.extend(ops)
+        pending.value = delta.apply(pending.value, ops)  # what a replay gives: the order of keys is that of a reopen
 
     async def patch(
         self, kind: DocumentKind[Any], scope_id: int | None, ops: list[Operation], *, key: str | None = None
@@ -69,10 +71,9 @@ class DocumentWrites(OpenDocuments):
         pending = self._pending.get(where)
         if pending is not None:
             return plain(pending.draft.root) if pending.draft is not None else pending.value
-        copied = self._copied(where)
-        if copied is not None:
-            value, version = await self._store.stored_value(copied.source, copied.at)
-            return kind.current(value, version)
+        begun = await self._begun(where)
+        if begun is not None:
+            return kind.current(*begun)
         if where in self._retired:
             return None
         state = await self._store.document(where)
@@ -85,6 +86,9 @@ class DocumentWrites(OpenDocuments):
         pending = self._pending.pop(where, None)
         if pending is not None:
             pending.close_draft()
+        begun = self.changes.forget_document(where)
+        if begun is not None or where in self._retired:
+            return pending is not None or begun is not None
         state = await self._store.document(where)
         if state is None:
             return pending is not None
@@ -97,7 +101,7 @@ class DocumentWrites(OpenDocuments):
         for where in [key for key in self._pending if key[1:3] == (scope, scope_id)]:
             del self._pending[where]
         for record in await self._store.documents_in(scope, scope_id):
-            where = (record.kind, scope, scope_id, record.key)
+            where = key_of(record)
             state = await self._store.document(where)
             if state is not None:
                 self._retired[where] = state
@@ -110,12 +114,13 @@ class DocumentWrites(OpenDocuments):
         pending = self._pending.get(where)
         if pending is not None:
             return pending
-        copied = self._copied(where)
-        state = None if where in self._retired or copied else await self._store.document(where)
-        if copied is not None:  # a fork of this very transaction: the copy becomes a value of its own
-            self.changes.copies.remove(copied)
-            value, version = await self._store.stored_value(copied.source, copied.at)
-            pending = Pending(kind, copied.target, None, kind.current(value, version))
+        begun = await self._begun(where)
+        state = None if where in self._retired or begun is not None else await self._store.document(where)
+        if begun is not None:  # a fork of this very transaction: what it begins with becomes a value of its own
+            value = kind.current(*begun)
+            record = self.changes.forget_document(where)
+            assert record is not None
+            pending = Pending(kind, record, None, value)
         elif state is not None:
             pending = Pending(kind, state.document, state, kind.current(state.value, state.version))
         else:
@@ -137,10 +142,3 @@ class DocumentWrites(OpenDocuments):
             task = self.changes.task(TaskId(scope_id)) or self._store.live_task(TaskId(scope_id))
             if task is None or task.status == "terminal":
                 raise NotFound(f"task {scope_id} has ended or never was; its documents are gone")
-
-    def _copied(self, where: DocumentKey) -> DocumentCopy | None:
-        for copy in self.changes.copies:
-            target = copy.target
-            if (target.kind, target.scope, target.scope_id, target.key) == where:
-                return copy
-        return None

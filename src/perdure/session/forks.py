@@ -22,8 +22,11 @@ async def fork(tx: Transaction, parent: ConversationId, entry_id: EntryId, *, ow
         if source.fork == "current":
             await _copy_current(tx, source, child)
     # the value at the fork entry is that of the conversation the entry was written in
-    for source in await tx.documents_alive("conversation", entry.conversation, at=entry.seq):
-        if source.fork == "as_of":
+    fresh = entry.seq == tx.seq  # of this very transaction: its commit holds what was written so far
+    for source in await tx.documents_alive("conversation", entry.conversation, at=None if fresh else entry.seq):
+        if source.fork == "as_of" and fresh:
+            await _copy_current(tx, source, child)
+        elif source.fork == "as_of":
             tx.changes.copies.append(DocumentCopy(source.id, entry.seq, _target(tx, source, child)))
     return child
 
@@ -43,7 +46,7 @@ async def sees(tx: Transaction, conversation: ConversationId, entry: Entry) -> b
 
 
 async def _copy_current(tx: Transaction, source: Document, child: ConversationId) -> None:
-    pending = tx.pending_value(source)
+    pending = await tx.pending_value(source)
     if pending is None:
         tx.changes.copies.append(DocumentCopy(source.id, tx.seq, _target(tx, source, child)))
         return

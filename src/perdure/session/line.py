@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from types import FrameType
 from typing import Any, Final
 
 from perdure.base.errors import Error, NestedTransaction
@@ -17,6 +18,8 @@ class Line:
     def __init__(self) -> None:
         self._holder: object | None = None
         self._waiters: deque[asyncio.Future[None]] = deque()
+        self._askers: dict[asyncio.Future[None], asyncio.Task[Any] | None] = {}
+        """Whose turn each waiter is, for reports."""
         self._closed: Error | None = None
         self._since = 0.0
 
@@ -39,6 +42,7 @@ class Line:
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(turn)
+        self._askers[turn] = task
         try:
             await turn
         except asyncio.CancelledError:
@@ -47,6 +51,8 @@ class Line:
             else:
                 self._waiters = deque(waiter for waiter in self._waiters if waiter is not turn)
             raise
+        finally:
+            del self._askers[turn]
         self._take(task)
 
     def release(self) -> None:
@@ -68,16 +74,17 @@ class Line:
                 turn.set_exception(error)
 
     def long_hold(self) -> dict[str, Any] | None:
-        """What holds the line for too long while others wait, with its stack; None when all is well."""
+        """What holds the line for too long while others wait, with its stack and that of the first who waits; None
+        when all is well."""
         loop = asyncio.get_running_loop()
         held = loop.time() - self._since
         if self._holder is None or not self._waiters or held < LONG_HOLD_SECONDS:
             return None
-        stack = self._holder.get_stack(limit=8) if isinstance(self._holder, asyncio.Task) else []
         return {
             "seconds": round(held, 3),
             "waiting": len(self._waiters),
-            "stack": [f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}" for frame in stack],
+            "stack": _stack(self._holder),
+            "waiter": _stack(self._askers.get(self._waiters[0])),
         }
 
     def check_hold(self) -> None:
@@ -91,3 +98,18 @@ class Line:
     def _take(self, task: object | None) -> None:
         self._holder = task
         self._since = asyncio.get_running_loop().time()
+
+
+def _stack(holder: object | None) -> list[str]:
+    """Where a task's code stands, outermost first."""
+    if not isinstance(holder, asyncio.Task):
+        return []
+    frames: list[FrameType] = []
+    awaited: Any = holder.get_coro()
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is None:
+            break
+        frames.append(frame)
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    return [f"{frame.f_code.co_filename}:{frame.f_lineno} {frame.f_code.co_name}" for frame in frames]

@@ -4,9 +4,10 @@ from typing import Any, NamedTuple, TypeVar
 
 from perdure.base import jsonvalue
 from perdure.base.delta import Operation
-from perdure.base.drafts import Draft
+from perdure.base.drafts import Draft, plain
 from perdure.base.jsonvalue import Json
 from perdure.session.block import Block
+from perdure.session.changes import key_of
 from perdure.session.documents import SMALL_VALUE_BYTES
 from perdure.session.documents import Document as DocumentKind
 from perdure.session.publication import DocumentChange, DocumentKey
@@ -74,7 +75,8 @@ class OpenDocuments(Block):
             for where, pending in self._pending.items()
             if where[1:3] == (scope, scope_id) and pending.state is None
         ]
-        return [*(record for record in stored if (record.kind, scope, scope_id, record.key) not in self._retired), *own]
+        own += [d for d in self.changes.begun_documents() if (d.scope, d.scope_id) == (scope, scope_id)]
+        return [*(record for record in stored if key_of(record) not in self._retired), *own]
 
     async def stored_value_at(
         self, kind: DocumentKind[Any], scope_id: int, key: str | None, at: int
@@ -83,13 +85,23 @@ class OpenDocuments(Block):
         self.check_open()
         return await self._store.document_at(self._store.key_of(kind, scope_id, key), at)
 
-    def pending_value(self, document: Document) -> tuple[Json, int] | None:
-        """Value and version that this transaction gave a document; None if it did not touch it."""
-        pending = self._pending.get((document.kind, document.scope, document.scope_id, document.key))
+    async def pending_value(self, document: Document) -> tuple[Json, int] | None:
+        """Value and version that this transaction gave a document so far; None if it did not touch it."""
+        pending = self._pending.get(key_of(document))
         if pending is None:
-            return None
-        pending.close_draft()
-        return pending.value, pending.kind.version
+            return await self._begun(key_of(document))
+        value = pending.value if pending.draft is None else plain(pending.draft.root)
+        return value, pending.kind.version
+
+    async def _begun(self, where: DocumentKey) -> tuple[Json, int] | None:
+        """Value and version that a document of a fork of this very transaction begins with."""
+        for copy in self.changes.copies:
+            if key_of(copy.target) == where:
+                return await self._store.stored_value(copy.source, copy.at)
+        for record, revision in zip(self.changes.documents, self.changes.revisions, strict=True):
+            if key_of(record) == where:
+                return jsonvalue.decode(revision.body), revision.version
+        return None
 
     @property
     def writes_documents(self) -> bool:

@@ -33,6 +33,13 @@ class RecordReads(Block):
         own = [c for c in self.changes.conversations.values() if c.id > cursor and owner in (None, c.owner)]
         return [*stored, *own][:limit]
 
+    async def check_places(self) -> None:
+        """Raise `NotFound` if an entry was appended to a conversation that is not there."""
+        known = self._store.working.conversations
+        for id in {entry.conversation for entry in self.changes.entries.values()}:
+            if id not in known:
+                await self.conversation(id)
+
     async def find_entry(self, id: EntryId) -> Entry | None:
         """An entry's record, or None."""
         self.check_open()
@@ -54,11 +61,18 @@ class RecordReads(Block):
     ) -> Sequence[Entry]:
         """A page of the entries that the conversation sees, a fork's ancestors included."""
         self.check_open()
-        order: Order = "newest" if newest_first else "oldest"
-        store = await self._store.settled()
-        stored: Sequence[Entry] = []
-        if conversation not in self.changes.conversations:
-            stored = await store.scan_entries(conversation, after=after, before=before, order=order, limit=limit)
+        fresh = self.changes.conversations.get(conversation)
+        if fresh is None:
+            order: Order = "newest" if newest_first else "oldest"
+            store = await self._store.settled()
+            older = await store.scan_entries(conversation, after=after, before=before, order=order, limit=limit)
+        elif fresh.parent is None or fresh.fork_entry is None:
+            older = []
+        else:  # a fork of this very transaction: storage does not know yet what it sees
+            end = EntryId(fresh.fork_entry + 1 if before is None else min(before, fresh.fork_entry + 1))
+            older = await self.scan_entries(
+                fresh.parent, after=after, before=end, newest_first=newest_first, limit=limit
+            )
         own = [
             entry
             for entry in self.changes.entries.values()
@@ -66,15 +80,19 @@ class RecordReads(Block):
             and (after is None or entry.id > after)
             and (before is None or entry.id < before)
         ]
-        merged = [*reversed(own), *stored] if newest_first else [*stored, *own]
+        merged = [*reversed(own), *older] if newest_first else [*older, *own]
         return merged[:limit]
 
     async def stored_head(self, conversation: ConversationId) -> EntryId | None:
         """The newest stored head that the conversation sees, or None."""
         self.check_open()
-        if conversation in self.changes.conversations:
-            return None
-        found = await (await self._store.settled()).latest_head(conversation)
+        cap: EntryId | None = None
+        at = conversation
+        while (fresh := self.changes.conversations.get(at)) is not None:
+            if fresh.parent is None or fresh.fork_entry is None:
+                return None
+            at, cap = fresh.parent, fresh.fork_entry if cap is None else min(cap, fresh.fork_entry)
+        found = await (await self._store.settled()).latest_head(at, cap)
         return None if found is None else found.head
 
     async def task(self, id: TaskId) -> Task | None:

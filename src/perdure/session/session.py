@@ -51,6 +51,7 @@ class Session(Generic[X]):
         self._pipeline = storage if isinstance(storage, PipelinedStorage) and storage.pipelined else None
         self._immediate = storage if isinstance(storage, ImmediateStorage) else None
         self._last_flush: asyncio.Future[int] | None = None
+        self._storing: asyncio.Future[None] | None = None
         self._failed: Error | None = None
         self._closed = False
 
@@ -92,6 +93,8 @@ class Session(Generic[X]):
             return
         self._closed = True
         self.line.close(SessionClosed("the session was closed"))
+        if self._storing is not None:
+            await asyncio.wait([self._storing])
         with contextlib.suppress(Error):
             await self._wait_flushed()
         self.watches.close()
@@ -142,20 +145,24 @@ class Session(Generic[X]):
             self.line.release()
             self.check_usable()
 
-    def abandon(self, tx: Transaction) -> None:
-        """A block failed: nothing of it ever was."""
-        self.line.release()
+    def cut_off(self, tx: Transaction) -> None:
+        """Take an open block back, whatever its code still does, and give the line to the next."""
+        if tx.is_open:
+            tx.end()
+            self.line.release()
 
     async def finish(self, tx: Transaction) -> None:
         """The end of a block: rules, seal, store, adopt, publish (called by its block)."""
         try:
             self.line.check_hold()
+            await tx.check_places()
             for rule in self.rules:
                 await rule(tx)
+            self.check_usable()
+            tx.check_open()
             commit = build(tx, self.store, progress=tx.progress)
         except BaseException:
-            tx.end()
-            self.line.release()
+            self.cut_off(tx)
             raise
         tx.end()
         if commit is None:
@@ -177,7 +184,8 @@ class Session(Generic[X]):
             if stored:
                 self._take_over(commit)
                 return
-        await asyncio.shield(asyncio.ensure_future(self._store_and_adopt(commit)))
+        self._storing = asyncio.ensure_future(self._store_and_adopt(commit))
+        await asyncio.shield(self._storing)
 
     async def _store_and_adopt(self, commit: Commit) -> None:
         try:
@@ -206,6 +214,9 @@ class Session(Generic[X]):
             flush = pipeline.enqueue(commit.batch)
             self._last_flush = flush
             self._adopt(commit)
+        except BaseException as error:
+            self._not_stored(error)
+            raise
         finally:
             self.line.release()
         flush.add_done_callback(lambda done: self._flushed(commit, done))

@@ -5,6 +5,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from perdure.base.errors import InvocationEnded
 from perdure.base.ids import ConversationId, EntryId, TaskId
 from perdure.session.document_writes import DocumentWrites
 from perdure.session.entries import encode_entry
@@ -22,9 +23,14 @@ class Transaction(DocumentWrites, RecordReads):
     caller is cancelled meanwhile. Used after its block it raises `InvocationEnded`.
     """
 
+    _begun_once = False
+
     # the block
 
     async def __aenter__(self) -> Self:
+        if self._begun_once:
+            raise InvocationEnded("a transaction's block is entered once", hint="open a new transaction")
+        self._begun_once = True
         await self._session.begin(self)
         self._next_id = self._store.next_id
         self.seq = self._store.seq + 1
@@ -35,10 +41,9 @@ class Transaction(DocumentWrites, RecordReads):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if error is not None:
-            self._open = False
-            self.revoke_drafts()
-            self._session.abandon(self)
+            self._session.cut_off(self)
             return
+        self.check_open()  # cut off meanwhile, the block has lost the line
         await self._session.finish(self)
 
     def end(self) -> None:

@@ -56,6 +56,8 @@ class DocumentWatch:
         """End the watch; frames that came before stay readable unless the consumer stops it itself."""
         if self.ended is None:
             self.ended = how
+            if how == "stopped":
+                self._frames.clear()
             self._watches.detach(self._key, self)
             self._wake.set()
 
@@ -92,7 +94,11 @@ class Watches:
             value = await tx.value_of(kind, key[2], key=key[3])
             watch = DocumentWatch(self, kind, key, self._shared(value), tx.seq - 1)
             self._by_key.setdefault(key, []).append(watch)
-        await self._session.store.settled()
+        try:
+            await self._session.store.settled()
+        except BaseException:
+            watch.stop()
+            raise
         return watch
 
     def detach(self, key: DocumentKey, watch: DocumentWatch) -> None:

@@ -255,6 +255,8 @@ class Scheduler:
         for id, invocation in self.invocations.items():
             if invocation.run is not None:
                 invocation.run.ended = True  # whatever it does from now on, it does without the session
+                if invocation.run.block is not None:
+                    self._tasks.session.cut_off(invocation.run.block)
             known = self._tasks.known(id)
             stuck.append(f"task {id} ({known.kind if known is not None else 'ended'})")
         return stuck

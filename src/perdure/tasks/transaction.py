@@ -131,9 +131,10 @@ class TaskTransaction(Transaction, Decisions):
     async def __aenter__(self) -> Self:
         await super().__aenter__()
         if self.run is not None and self.run.ended:
-            self.end()
-            self._session.abandon(self)
+            self._session.cut_off(self)
             raise InvocationEnded("the task's invocation has ended", hint="code that outlives its task can do nothing")
+        if self.run is not None:
+            self.run.block = self
         return self
 
     async def __aexit__(
