@@ -27,4 +27,4 @@ def test_a_scenario_survives_crashes_on_sqlite(scenario: Scenario, storage: str)
 @pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize("scenario", EVERY, ids=str)
 def test_a_scenario_survives_every_crash_and_many_double_ones_on_every_store(scenario: Scenario, storage: str) -> None:
-    explore(scenario, [storage], doubled=60)
+    explore(scenario, [storage], doubled=25)
