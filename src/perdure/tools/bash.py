@@ -9,6 +9,7 @@ from perdure.env.errors import EnvError
 from perdure.env.protocol import LOCAL, ExecEnd, ExecutionEnv
 from perdure.extensions.results import ToolError, ToolResult
 from perdure.extensions.tool import Tool
+from perdure.tools.live import LiveOutput
 from perdure.tools.output import ShownOutput
 
 DEFAULT_TIMEOUT: Final = 120.0
@@ -26,19 +27,19 @@ async def _bash(
     """Run a shell command. Everything it starts ends with it, background processes included."""
     env: ExecutionEnv = ctx.env
     output = ShownOutput(spill=env.id == LOCAL)  # elsewhere the model could not read a file of this machine
-    done = False
+    shown = None
     try:
-        async with await env.exec(command, timeout=timeout, tag=ctx.call_tag) as execution:
-            async for chunk in execution:
-                if text := output.add(chunk.stream, chunk.data):
-                    ctx.output(text)
-            end = await execution.wait()
+        with LiveOutput(ctx.output) as live:
+            async with await env.exec(command, timeout=timeout, tag=ctx.call_tag) as execution:
+                async for chunk in execution:
+                    live.add(output.add(chunk.stream, chunk.data))
+                end = await execution.wait()
+            live.flush()
         shown = output.end()
-        done = True
     except EnvError as error:
         raise ToolError(well_formed(str(error))) from error
     finally:
-        if not done:
+        if shown is None:
             output.discard()
     notes = _notes(end, timeout)
     return ToolResult(
