@@ -11,7 +11,7 @@ from perdure.agent.documents import AgentDoc, LiveDoc
 from perdure.agent.entries import SystemEntry, put
 from perdure.agent.prompt import change
 from perdure.agent.rules import GENERATION
-from perdure.agent.runs import join_run
+from perdure.agent.runs import join_run, moves_range
 from perdure.storage.records import Task
 from perdure.tasks.states import Checkpoint, Pending, apply_state, state_of
 from perdure.tasks.transaction import TaskTransaction
@@ -41,13 +41,15 @@ async def _advance(agent: Agent, tx: TaskTransaction, task: Task) -> None:
         return
     if any("control" in slot for slot in live["tools"].values()):
         return
+    if live["run"]["turns"]:
+        await join_run(tx, conversation, agent.settings)
+    if moves_range(tx, conversation):
+        return  # the prompt has to be told anew, from the range as it is then
     message = change(
         transcript.context().prompt,
         [("instructions", names.instructions)],
         [resolved.tool.offer for resolved in names.resolved.tools.values()],
     )
-    if live["run"]["turns"]:
-        await join_run(tx, conversation, agent.settings)
     if message is not None:
         put(tx, conversation, SystemEntry, message, task=task.id)
     if live["tools"]:

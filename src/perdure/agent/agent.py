@@ -87,21 +87,23 @@ class Agent:
     def names_of(self, conversation: ConversationId, value: Any) -> AgentNames:
         """The agent that a value of the agent document means now."""
         snapshot = self.registry.snapshot()
-        default = self.settings.extensions
+        settings = self.settings
+        default = None if settings.extensions is None else list(settings.extensions)
+        defaults = (default, settings.default_model, settings.instructions)
         known = self._resolved.get(conversation)
-        if known is not None and known[0] is value and known[1] == snapshot.version and known[2] == default:
+        if known is not None and known[0] is value and known[1] == snapshot.version and known[2] == defaults:
             return known[3]
         stored = value or {}
         names = AgentNames(
-            stored.get("model") or self.settings.default_model,
+            stored.get("model") or settings.default_model,
             stored.get("thinking"),
-            stored.get("instructions") or self.settings.instructions,
+            stored.get("instructions") or settings.instructions,
             stored.get("cwd"),
             resolve(snapshot, stored.get("extensions"), stored.get("tools"), default),
         )
         if len(self._resolved) >= RESOLVED_KEPT:
             self._resolved.clear()
-        self._resolved[conversation] = (value, snapshot.version, list(default) if default else default, names)
+        self._resolved[conversation] = (value, snapshot.version, defaults, names)
         return names
 
     async def env(self, conversation: ConversationId) -> ExecutionEnv:

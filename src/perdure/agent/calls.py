@@ -5,12 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from perdure.agent.agent import Agent, AgentNames
+from perdure.agent.foreign import LOST, asked, close_quietly
 from perdure.agent.hook_context import HookContext
 from perdure.base import jsonvalue
 from perdure.base.errors import Error, InvalidValue
 from perdure.base.ids import EntryId
+from perdure.base.text import well_formed
 from perdure.extensions.resolve import ResolvedTool
-from perdure.extensions.results import Block, ToolResult
+from perdure.extensions.results import Block, ToolResult, checked_result
 from perdure.extensions.tool import Tool
 from perdure.models.messages import AssistantMessage, ToolCall, decode_messages
 from perdure.tasks.runtime import TaskRun
@@ -81,13 +83,13 @@ def ready_at_once(site: CallSite) -> bool:
 async def check_call(site: CallSite) -> ToolCall | ToolResult:
     """Repair, validate, ask the gates in order, validate again. A result instead: the call must not run."""
     arguments = site.call.arguments
-    if isinstance(arguments, str):
-        return error_result("invalid_arguments", f"the arguments are not a JSON object: {arguments[:200]!r}")
+    if not isinstance(arguments, dict):
+        return error_result("invalid_arguments", f"the arguments are not a JSON object: {str(arguments)[:200]!r}")
     try:
-        jsonvalue.check(arguments)
+        arguments = own_copy(arguments)
         if site.tool.prepare_arguments is not None:
-            arguments = site.tool.prepare_arguments(dict(arguments))
-        site.tool.decode(arguments)
+            arguments = site.tool.prepare_arguments(arguments)
+        _check_fits(site, arguments)
     except InvalidValue as error:
         return error_result("invalid_arguments", str(error))
     except Exception as error:
@@ -100,17 +102,23 @@ async def ask_gates(site: CallSite, call: ToolCall) -> ToolCall | ToolResult:
     gates = [hook for hook in site.names.resolved.hooks_at("before_tool") if hook.concerns(call.name)]
     if not gates:
         return call
-    context = HookContext(site.agent, site.run, site.names)
     for gate in gates:
+        context = HookContext(site.agent, site.run, site.names)
         try:
-            answer = await asyncio.wait_for(gate.function(context, call), site.agent.settings.gate_timeout)
-        except TimeoutError:
-            return error_result("blocked", f"gate {gate.name} gave no answer in time")
+            shown = call.replace(arguments=own_copy(call.arguments))
+            async with asyncio.timeout(site.agent.settings.gate_timeout) as limit:
+                answer = await asked(gate.function, context, shown)
         except Exception as error:
+            if isinstance(error, LOST):
+                raise
+            if isinstance(error, TimeoutError) and limit.expired():
+                return error_result("blocked", f"gate {gate.name} gave no answer in time")
             site.agent.report(f"gate {gate.name}", error)
             return error_result("blocked", f"gate {gate.name} failed: {error}")
+        finally:
+            await close_quietly(site.agent, context)
         if isinstance(answer, Block):
-            return error_result("blocked", answer.reason)
+            return error_result("blocked", str(answer.reason))
         if isinstance(answer, ToolCall):
             call = answer
         elif answer is not None:
@@ -118,39 +126,64 @@ async def ask_gates(site: CallSite, call: ToolCall) -> ToolCall | ToolResult:
             site.agent.report(f"gate {gate.name}", problem)
             return error_result("blocked", f"gate {gate.name} failed: {problem}")
     try:
-        jsonvalue.check(call.arguments)
-        site.tool.decode(call.arguments)
-    except InvalidValue as error:
+        _check_fits(site, call.arguments)
+    except Exception as error:  # whatever stands in the way of checking, it is a gate that put it there
         return error_result("blocked", f"the gates left arguments that do not fit: {error}")
     return call
 
 
-async def reviewed_result(site: CallSite, point: str, result: ToolResult) -> ToolResult:
-    """The result after the hooks of a point; one that raises is reported and passed over."""
-    for hook in site.names.resolved.hooks_at(point):
-        if not hook.concerns(site.call.name):
+def _check_fits(site: CallSite, arguments: Any) -> None:
+    if not isinstance(arguments, dict):
+        raise InvalidValue(f"arguments are an object, not {type(arguments).__name__}")
+    jsonvalue.check(arguments)
+    site.tool.decode(arguments)
+
+
+def own_copy(arguments: Any) -> Any:
+    """Arguments that may be changed in place: the transcript keeps what the model wrote. Raises `InvalidValue`."""
+    jsonvalue.check(arguments)
+    return jsonvalue.decode(jsonvalue.encode(arguments))
+
+
+async def reviewed_result(
+    agent: Agent, run: TaskRun, names: AgentNames, call: ToolCall, point: str, result: ToolResult
+) -> ToolResult:
+    """The result after the hooks of a point; one that raises, or gives what cannot be stored, is reported and passed
+    over."""
+    for hook in names.resolved.hooks_at(point):
+        if not hook.concerns(call.name):
             continue
+        context = HookContext(agent, run, names)
         try:
-            context = HookContext(site.agent, site.run, site.names)
-            replaced: Any = await hook.function(context, result)
+            replaced: Any = await asked(hook.function, context, result)
             if isinstance(replaced, ToolResult):
-                result = replaced
+                result = checked_result(replaced)
             elif replaced is not None:
                 raise TypeError(f"{point} gives a ToolResult or None, not {type(replaced).__name__}")
+        except LOST:
+            raise
         except Exception as error:
-            site.agent.report(f"hook {hook.name}", error)
+            agent.report(f"hook {hook.name}", error)
+        finally:
+            await close_quietly(agent, context)
     return result
 
 
 async def reap(site: CallSite) -> tuple[str, ...]:
-    """End what a call that was cut off left running; name what could not be ended."""
-    env = await site.agent.env(site.run.conversation_id)
+    """End what a call that was cut off left running; name what could not be ended, or that nobody could look."""
     try:
-        return await env.reap(site.tag)
-    finally:
-        await env.close()
+        env = await site.agent.env(site.run.conversation_id)
+        try:
+            return await env.reap(site.tag)
+        finally:
+            await env.close()
+    except LOST:
+        raise
+    except Exception as error:
+        site.agent.report(f"tool {site.tool.name}", error)
+        return (f"whatever the call started, since its environment is not there: {error}",)
 
 
 def error_result(code: str, detail: str) -> ToolResult:
     """An error as the model reads it: a stable code, then what happened."""
-    return ToolResult(f"{code}: {detail}", is_error=True)
+    return ToolResult(well_formed(f"{code}: {detail}"), is_error=True)

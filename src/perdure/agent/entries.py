@@ -1,7 +1,7 @@
 """The built-in kinds of entries. Their messages are all they hold, so they are stored once."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -20,8 +20,17 @@ from perdure.session.transaction import Transaction
 from perdure.storage.records import Entry
 
 
+class _NoData:
+    """A built-in entry holds nothing beside its message."""
+
+    def to_json(self, value: Any) -> None:
+        return None
+
+
 class _MessageKind:
     """Reads a built-in entry back from its one message (see `perdure.session.entries.EntryKind`)."""
+
+    codec: Final = _NoData()
 
     def __init__(self, kind: str, cls: Any) -> None:
         self.kind = kind
@@ -84,8 +93,13 @@ class ResetEntry:
     KIND: ClassVar[str] = "perdure.reset"
 
 
+def _to_model(self: Any) -> list[Message]:
+    return [] if self.message is None else [self.message]
+
+
 def _define(cls: Any) -> None:
     cls.__perdure_entry__ = _MessageKind(cls.KIND, cls)
+    cls.to_model = _to_model
 
 
 for _class in (UserEntry, AssistantEntry, ToolResultEntry, SystemEntry, SummaryEntry, ResetEntry):

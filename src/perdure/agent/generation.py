@@ -8,7 +8,7 @@ from perdure.agent.classify import Answer, Empty, NoAnswer, Round, classify
 from perdure.agent.documents import LiveDoc
 from perdure.agent.entries import AssistantEntry, SystemEntry, ToolResultEntry, put
 from perdure.agent.prepare import build_request, hooks_after_response, prepare_request, spent_budget
-from perdure.agent.runs import close_run, finish_run, join_run
+from perdure.agent.runs import close_run, finish_run, join_run, moves_range
 from perdure.agent.streaming import Partial, cut_message, stream_answer
 from perdure.agent.submissions import Settled
 from perdure.agent.tool_task import ToolTask
@@ -56,7 +56,8 @@ class Generation:
         agent: Agent = run.host
         live: Any = await agent.session.value_of(LiveDoc, run.conversation_id)
         slots = list(live["tools"].values())
-        if slots and all(slot.get("control") == "terminate" for slot in slots):
+        asked = sum(isinstance(block, ToolCall) for block in (await answer_message(agent, run, answer)).content)
+        if len(slots) == asked and all(slot.get("control") == "terminate" for slot in slots):
             async with run.transaction() as tx:
                 await finish_run(tx, run.conversation_id, Settled("done", answer=answer), agent.settings, Generation)
                 return tx.complete({"answer": answer})
@@ -84,6 +85,8 @@ async def _prepare(this: Generation, run: TaskRun) -> Next[Any]:
             return tx.complete(None)
         if live["run"]["turns"]:
             await join_run(tx, conversation, agent.settings)
+            if moves_range(tx, conversation):
+                return tx.goto(this.prepare)  # the prompt has to be told anew
         if prepared.change is not None:
             put(tx, conversation, SystemEntry, prepared.change, task=run.task_id)
         if live["tools"]:
@@ -180,6 +183,9 @@ class _Request:
                     settled = Settled("unanswered", reason=reason, detail=detail)
                 case Round(calls=calls):
                     return await self._start_round(tx, answer, calls, ready)
+            for call in message.content:  # of an answer that was cut or refused
+                if isinstance(call, ToolCall):
+                    put(tx, self.conversation, ToolResultEntry, not_run(call), task=self.run.task_id)
             if settled.status == "done":
                 await finish_run(tx, self.conversation, settled, self.agent.settings, Generation)
             else:
@@ -285,6 +291,11 @@ async def start_call(
     slot = {"name": call.name, "call_id": call.id, "status": status, "output": ""}
     await tx.patch(LiveDoc, run.conversation_id, [{"op": "add", "path": f"/tools/{id}", "value": slot}])
     return id
+
+
+def not_run(call: ToolCall) -> ToolResultMessage:
+    """The result of a call in an answer that ended the run: it never began."""
+    return ToolResultMessage(call.id, call.name, "aborted: the call was not run, since the answer was not whole", True)
 
 
 def unavailable(call: ToolCall) -> ToolResultMessage:

@@ -7,26 +7,33 @@ from typing import Any
 import msgspec
 
 from perdure.agent.calls import CallSite, error_result
+from perdure.agent.foreign import LOST, asked, being_cancelled, close_quietly
 from perdure.agent.tool_context import ToolContext
-from perdure.base.errors import Error, InvalidValue, SessionClosed, SessionPoisoned, StorageError
+from perdure.base.errors import Error, InvalidValue
 from perdure.base.text import well_formed
-from perdure.extensions.results import Sleep, ToolError, ToolResult, Wait, normalized
+from perdure.extensions.results import Sleep, ToolError, ToolResult, Wait, bounded_text, normalized
 
 Next = Callable[[dict[str, Any]], Awaitable[Any]]
-LOST = (SessionClosed, SessionPoisoned, StorageError)
 
 
 async def invoke(site: CallSite, arguments: dict[str, Any]) -> ToolResult:
     """Run the tool once. Everything it does wrong becomes an error result; cancellation passes through."""
-    env = await site.agent.env(site.run.conversation_id)
+    try:
+        env = await asked(site.agent.env, site.run.conversation_id)
+    except LOST:
+        raise
+    except Exception as error:
+        site.agent.report(f"tool {site.tool.name}", error)
+        return error_result("tool_error", f"its environment is not there: {type(error).__name__}: {error}")
     context = ToolContext(site, env)
     try:
         result = await _result(site, context, arguments)
         await context.end_output()
     finally:
-        await env.close()
+        await close_quietly(site.agent, env)
     if context.diagnostics:
-        result = msgspec.structs.replace(result, diagnostics=[*(result.diagnostics or []), *context.diagnostics])
+        lines = [*(result.diagnostics or []), *map(bounded_text, context.diagnostics)]
+        result = msgspec.structs.replace(result, diagnostics=lines)
     return result
 
 
@@ -37,17 +44,17 @@ async def _result(site: CallSite, context: ToolContext, arguments: dict[str, Any
     except LOST:
         raise
     except ToolError as error:
-        return ToolResult(well_formed(error.what), is_error=True)
+        return ToolResult(bounded_text(well_formed(error.what)), is_error=True)
     except InvalidValue as error:
         return error_result("tool_error", f"the result cannot be stored: {error}")
     except asyncio.CancelledError:
-        if site.run.abort_requested or _being_cancelled():
+        if site.run.abort_requested or being_cancelled():
             raise
         return error_result("tool_error", "the tool cancelled itself")
     except Exception as error:
         site.agent.report(f"tool {site.tool.name}", error)
         text = error.what if isinstance(error, Error) else str(error)
-        return error_result("tool_error", well_formed(f"{type(error).__name__}: {text}"))
+        return error_result("tool_error", bounded_text(well_formed(f"{type(error).__name__}: {text}")))
     if isinstance(result, Sleep | Wait):
         return error_result("invalid_park", "this call cannot park")
     return result
@@ -68,8 +75,3 @@ def _around(function: Callable[..., Awaitable[Any]], context: ToolContext, inner
         return await function(context, arguments, inner)
 
     return call
-
-
-def _being_cancelled() -> bool:
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -1,20 +1,22 @@
 """Preparing a request: sections to a prompt change, the context to messages, hooks over them."""
 
-import asyncio
 from dataclasses import dataclass
 from typing import Any
 
 from perdure.agent.agent import Agent, AgentNames
 from perdure.agent.context import Context, for_model
 from perdure.agent.documents import LiveDoc, UsageDoc
+from perdure.agent.foreign import LOST, asked, close_quietly
 from perdure.agent.hook_context import HookContext, SectionContext
+from perdure.agent.pairing import paired
 from perdure.agent.prompt import KEEP, Rendered, change
 from perdure.agent.submissions import Settled
 from perdure.agent.usage import total
 from perdure.base.errors import Error
 from perdure.base.ids import ConversationId, EntryId
 from perdure.base.text import well_formed
-from perdure.models.messages import AssistantMessage, Message, SystemMessage
+from perdure.extensions.hooks import Hook
+from perdure.models.messages import AssistantMessage, Message, SystemMessage, decode_messages, encode_messages
 from perdure.models.protocol import Model, ModelRequest
 from perdure.tasks.runtime import TaskRun
 
@@ -51,15 +53,17 @@ async def render_sections(agent: Agent, conversation: ConversationId, names: Age
     try:
         for section in names.resolved.sections:
             try:
-                text = await section.function(context)
+                text = await asked(section.function, context)
                 if text is not None and not isinstance(text, str):
                     raise TypeError(f"a section gives text or None, not {type(text).__name__}")
                 rendered.append((section.name, None if text is None else well_formed(text)))
+            except LOST:
+                raise
             except Exception as error:
                 agent.report(f"section {section.extension}.{section.name}", error)
                 rendered.append((section.name, KEEP))
     finally:
-        await context.close()
+        await close_quietly(agent, context)
     return rendered
 
 
@@ -73,13 +77,11 @@ async def build_request(
     hooks = names.resolved.hooks_at("before_request")
     if hooks:
         hook_context = HookContext(agent, run, names)
-        for hook in hooks:
-            try:
-                replaced = await hook.function(hook_context, list(messages))
-                if replaced is not None:
-                    messages = _checked_messages(replaced)
-            except Exception as error:
-                agent.report(f"hook {hook.name}", error)
+        try:
+            for hook in hooks:
+                messages = await _replaced(agent, hook, hook_context, messages, model.system_updates)
+        finally:
+            await close_quietly(agent, hook_context)
     return ModelRequest(
         messages,
         system=view.system,
@@ -107,12 +109,15 @@ async def hooks_after_response(agent: Agent, run: TaskRun, message: AssistantMes
     """Let observers see a response; what they raise is reported."""
     names = await agent.names(run.conversation_id)
     for hook in names.resolved.hooks_at("after_response"):
+        context = HookContext(agent, run, names)
         try:
-            await hook.function(HookContext(agent, run, names), message)
-        except asyncio.CancelledError:
+            await asked(hook.function, context, decode_messages(encode_messages([message]))[0])
+        except LOST:
             raise
         except Exception as error:
             agent.report(f"hook {hook.name}", error)
+        finally:
+            await close_quietly(agent, context)
 
 
 async def spent_budget(agent: Agent, conversation: ConversationId) -> str | None:
@@ -136,7 +141,23 @@ async def spent_budget(agent: Agent, conversation: ConversationId) -> str | None
     return None
 
 
-def _checked_messages(messages: Any) -> list[Message]:
-    if not isinstance(messages, list):
-        raise TypeError("before_request gives a list of messages or None")
-    return messages
+async def _replaced(
+    agent: Agent, hook: Hook, context: HookContext, messages: list[Message], systems: bool
+) -> list[Message]:
+    """The messages after one hook. It sees copies, and what it gives is paired again: it cannot break a request."""
+    try:
+        given: Any = await asked(hook.function, context, decode_messages(encode_messages(messages)))
+        if given is None:
+            return messages
+        if not isinstance(given, list):
+            raise TypeError(f"before_request gives a list of messages or None, not {type(given).__name__}")
+        whole = paired(decode_messages(encode_messages(given)))
+        kept = [message for message in whole if systems or not isinstance(message, SystemMessage)]
+        if not kept:
+            raise ValueError("before_request left no message")
+        return kept
+    except LOST:
+        raise
+    except Exception as error:
+        agent.report(f"hook {hook.name}", error)
+        return messages

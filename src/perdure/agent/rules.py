@@ -2,9 +2,13 @@
 
 from typing import Any
 
+import msgspec
+
 from perdure.agent.documents import LiveDoc
 from perdure.agent.runs import close_run
 from perdure.agent.submissions import Settled
+from perdure.base.errors import InvalidValue
+from perdure.models.messages import decode_messages
 from perdure.storage.records import Task
 from perdure.tasks.outcomes import AnyOutcome, Completed
 from perdure.tasks.states import outcome_of
@@ -12,6 +16,20 @@ from perdure.tasks.transaction import TaskTransaction
 
 GENERATION = "perdure.generation"
 TOOL = "perdure.tool"
+
+
+async def check_entries(tx: TaskTransaction) -> None:
+    """Refuse an entry of foreign code whose messages no transcript could read again."""
+    for entry in tx.changes.entries.values():
+        if entry.messages == b"[]" or entry.kind.startswith("perdure."):
+            continue
+        try:
+            decode_messages(entry.messages)
+        except msgspec.MsgspecError as error:
+            raise InvalidValue(
+                f"an entry of kind {entry.kind} does not give messages: {error}",
+                hint="to_model() returns a list of UserMessage, AssistantMessage, ToolResultMessage or SystemMessage",
+            ) from error
 
 
 async def close_ended(tx: TaskTransaction) -> None:

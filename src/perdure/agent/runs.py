@@ -27,7 +27,7 @@ async def arrive(
 ) -> None:
     """A new submission finds its place: the transcript when nothing is open or queued, else the inbox.
 
-    When a run failed and left its inbox behind, the next input takes the queued items with it, in order.
+    When a run failed and left its inbox behind, the queued items are placed before the next input, in order.
     """
     live: Any = await tx.value_of(LiveDoc, conversation)
     busy = live is not None and live["run"] is not None
@@ -39,10 +39,12 @@ async def arrive(
             place(tx, submission)
             await open_run(tx, conversation, [submission.id], start)
         return
-    await enqueue(tx, conversation, submission)
-    if not busy and submission.kind == "input":
-        inputs = await place_queued(tx, conversation, how=("write", "steer", "follow_up"), at_most={})
-        await open_run(tx, conversation, inputs, start)
+    if busy or submission.kind == "write":
+        await enqueue(tx, conversation, submission)
+        return
+    inputs = await place_queued(tx, conversation, how=("write", "steer", "follow_up"), at_most={})
+    place(tx, submission)
+    await open_run(tx, conversation, [*inputs, submission.id], start)
 
 
 async def open_run(
@@ -97,6 +99,11 @@ async def join_run(tx: TaskTransaction, conversation: ConversationId, settings: 
         ops: list[Operation] = [{"op": "add", "path": "/run/inputs/-", "value": id} for id in inputs]
         await tx.patch(LiveDoc, conversation, ops)
     return inputs
+
+
+def moves_range(tx: TaskTransaction, conversation: ConversationId) -> bool:
+    """Whether this transaction places an entry with a head, so that the active range begins elsewhere."""
+    return any(entry.conversation == conversation and entry.head for entry in tx.changes.entries.values())
 
 
 async def finish_run(

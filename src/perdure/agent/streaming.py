@@ -2,12 +2,16 @@
 
 from typing import Any
 
+import msgspec
+
 from perdure.agent.documents import LiveDoc
 from perdure.base.delta import Operation
 from perdure.base.errors import InvocationEnded
+from perdure.base.text import well_formed
 from perdure.models.errors import CutOff
 from perdure.models.messages import AssistantMessage, Text, Thinking, ToolCall
 from perdure.models.protocol import Event, Finished, Model, ModelRequest, TextDelta, ThinkingDelta, ToolCallDelta
+from perdure.models.unicode import Stitch, parse_arguments
 from perdure.tasks.runtime import TaskRun
 
 
@@ -19,6 +23,7 @@ class Partial:
         self._indexes: dict[int, int] = {}
         self._pending: dict[tuple[int, str], list[str]] = {}
         self._new: list[int] = []
+        self._stitches: dict[tuple[int, str], Stitch] = {}
         self._shown = False
 
     def add(self, event: Event) -> None:
@@ -74,14 +79,40 @@ class Partial:
         return at
 
     def _grow(self, at: int, field: str, text: str) -> None:
+        text = self._stitches.setdefault((at, field), Stitch()).add(text)  # half a character waits for its other half
+        if not text:
+            return
         self.blocks[at][field].append(text)
         self._pending.setdefault((at, field), []).append(text)
 
     def _settled_block(self, at: int) -> dict[str, Any]:
-        return {key: ("".join(value) if isinstance(value, list) else value) for key, value in self.blocks[at].items()}
+        return {
+            key: (well_formed("".join(value)) if isinstance(value, list) else value)
+            for key, value in self.blocks[at].items()
+        }
 
     def _settled_blocks(self) -> list[dict[str, Any]]:
         return [self._settled_block(at) for at in range(len(self.blocks))]
+
+
+def sound(message: AssistantMessage) -> AssistantMessage:
+    """The response as it can be stored and paired: well-formed text, arguments that are JSON, and an id of its own for
+    each call, since its result finds it by that."""
+    content: list[Text | Thinking | ToolCall] = []
+    used: set[str] = set()
+    for number, block in enumerate(message.content):
+        match block:
+            case Text(text=text):
+                content.append(msgspec.structs.replace(block, text=well_formed(text)))
+            case Thinking(text=text):
+                content.append(msgspec.structs.replace(block, text=well_formed(text)))
+            case ToolCall(id=id, name=name, arguments=arguments):
+                id, name = well_formed(id) or f"call_{number}", well_formed(name)
+                while id in used:
+                    id = f"{id}_{number}"
+                used.add(id)
+                content.append(ToolCall(id, name, parse_arguments(arguments), block.provider))
+    return msgspec.structs.replace(message, content=content)
 
 
 def cut_message(blocks: list[dict[str, Any]], model: str, stop: Any, error: str | None) -> AssistantMessage:
@@ -128,7 +159,7 @@ async def stream_answer(
     try:
         async for event in stream:
             if isinstance(event, Finished):
-                return event.message
+                return sound(event.message)
             partial.add(event)
             if progress.due:
                 await progress.commit(partial.take_operations())

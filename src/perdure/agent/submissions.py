@@ -10,7 +10,7 @@ from perdure.agent.entries import UserEntry, put
 from perdure.base import jsonvalue
 from perdure.base.errors import Busy, InvalidValue, RequestConflict
 from perdure.base.ids import ConversationId, EntryId, SubmissionId, TaskId
-from perdure.models.messages import Content, UserMessage
+from perdure.models.messages import Content, UserMessage, decode_messages
 from perdure.session.entries import encode_entry
 from perdure.storage.records import Submission
 from perdure.tasks.transaction import TaskTransaction
@@ -67,6 +67,11 @@ def input_draft(
 def write_draft(entry: Any, *, request_id: str | None = None, head: EntryId | Literal[True] | None = None) -> Draft:
     """A passive entry that joins the transcript at the next boundary."""
     kind, messages, data = encode_entry(entry)
+    try:
+        decode_messages(messages)
+    except msgspec.MsgspecError as error:
+        raise InvalidValue(f"the entry does not give messages: {error}", hint="see to_model()") from error
+    _check_head(head)
     content = {
         "kind": kind.kind,
         "version": kind.version,
@@ -75,6 +80,12 @@ def write_draft(entry: Any, *, request_id: str | None = None, head: EntryId | Li
         "head": head,
     }
     return _draft("write", jsonvalue.encode(content), content, request_id, "follow_up", None)
+
+
+def _check_head(head: Any) -> None:
+    if head is None or head is True or (type(head) is int and head > 0):
+        return
+    raise InvalidValue(f"head is the id of an entry, True for the entry itself, or None, not {head!r}")
 
 
 def _draft(

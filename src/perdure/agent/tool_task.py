@@ -35,10 +35,10 @@ class ToolTask:
         agent: Agent = run.host
         site = await call_site(agent, run, self.answer, self.position)
         if isinstance(site, ToolCall):
-            return await finish(run, site, error_result("tool_unavailable", f"no tool {site.name!r} here"))
+            return await finish(run, site, error_result("tool_unavailable", f"no tool {site.name!r} here"), gone=True)
         checked = await check_call(site)
         if isinstance(checked, ToolResult):
-            return await finish(run, site.call, checked, site)
+            return await finish(run, site.call, checked)
         async with run.transaction() as tx:  # the intent: from here on it may have happened
             tx.checkpoint(self.execute, checked.arguments, site.tool.replay)
             await tx.patch(LiveDoc, run.conversation_id, [status_operation(run, "running")])
@@ -54,7 +54,7 @@ class ToolTask:
         agent.fresh.discard(run.task_id)
         if isinstance(site, ToolCall):
             gone = error_result("tool_unavailable", f"no tool {site.name!r} here")
-            return await finish(run, site, gone if begins else await interrupted(run, agent))
+            return await finish(run, site, gone if begins else await interrupted(run, agent), gone=True)
         if begins:
             return await _execute(run, site, arguments)
         leftovers = await reap(site)
@@ -64,7 +64,7 @@ class ToolTask:
         result = await interrupted(run, agent)
         if leftovers:
             result = with_diagnostic(result, f"still running, and not to be ended: {', '.join(leftovers)}")
-        return await finish(run, site.call, result, site)
+        return await finish(run, site.call, result)
 
     async def abort(self, run: TaskRun) -> Next[Any]:
         """The call was stopped; the model reads that, with the output that had come."""
@@ -74,25 +74,26 @@ class ToolTask:
         if not isinstance(site, ToolCall):
             await reap(site)
         result = error_result("aborted", "the call was stopped" + await committed_output(run, agent))
-        if not isinstance(site, ToolCall):
-            result = await reviewed_result(site, "on_abort", result)
+        names = await agent.names(run.conversation_id)
+        for point in ("on_abort", "after_tool"):
+            result = await reviewed_result(agent, run, names, call, point, result)
         async with run.transaction() as tx:
             await store_result(tx, run, call, result)
             return tx.aborted()
 
 
 async def _execute(run: TaskRun, site: CallSite, arguments: dict[str, Any]) -> Next[Any]:
-    return await finish(run, site.call, await invoke(site, arguments), site)
+    return await finish(run, site.call, await invoke(site, arguments))
 
 
-async def finish(run: TaskRun, call: ToolCall, result: ToolResult, site: CallSite | None = None) -> Next[Any]:
-    """`after_tool` hooks, then result entry, slot, usage and the task's end in one commit."""
-    if site is not None:
-        result = await reviewed_result(site, "after_tool", result)
-    unavailable = site is None
+async def finish(run: TaskRun, call: ToolCall, result: ToolResult, *, gone: bool = False) -> Next[Any]:
+    """`after_tool` hooks, then result entry, slot, usage and the task's end in one commit. `gone`: its tool is."""
+    agent: Agent = run.host
+    names = await agent.names(run.conversation_id)
+    result = await reviewed_result(agent, run, names, call, "after_tool", result)
     async with run.transaction() as tx:
         await store_result(tx, run, call, result)
-        if unavailable:
+        if gone:
             return tx.fail({"code": "tool_unavailable", "message": f"no tool {call.name!r}"})
         return tx.complete({"is_error": result.is_error})
 

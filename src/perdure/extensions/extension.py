@@ -1,7 +1,7 @@
 """Extensions: named bundles of what an agent can do."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 from perdure.base.errors import InvalidDefinition
 from perdure.extensions.hooks import HOOK_POINTS, Hook, Section, Wrap, check_callback
@@ -11,6 +11,8 @@ from perdure.session.entries import EntryKind, entry_kind
 from perdure.tasks.definition import TaskDefinition, task_definition
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+SECTION_NAME_LENGTH: Final = 64
 
 
 class Extension:
@@ -63,6 +65,7 @@ class Extension:
     @overload
     def tool(
         self,
+        /,
         *,
         name: str | None = None,
         description: str | None = None,
@@ -88,6 +91,7 @@ class Extension:
     def section(self, name: str) -> Callable[[F], F]:
         """Decorator: `async (ctx) -> str | None` renders a part of the system prompt before each request."""
         self._check_open()
+        check_section_name(name, self.name)
 
         def define(function: F) -> F:
             check_callback(function, 1, f"extension {self.name}: section {name}")
@@ -126,7 +130,7 @@ class Extension:
     @overload
     def before_tool(self, function: F, /) -> F: ...
     @overload
-    def before_tool(self, *, tools: Iterable[str] | None = None) -> Callable[[F], F]: ...
+    def before_tool(self, /, *, tools: Iterable[str] | None = None) -> Callable[[F], F]: ...
     def before_tool(self, function: Any = None, /, *, tools: Iterable[str] | None = None) -> Any:
         """Decorator: asked before a call runs. May return the call with replaced arguments, `Block`, or `Sleep`."""
         define = self.hook("before_tool", tools=tools)
@@ -135,7 +139,7 @@ class Extension:
     @overload
     def after_tool(self, function: F, /) -> F: ...
     @overload
-    def after_tool(self, *, tools: Iterable[str] | None = None) -> Callable[[F], F]: ...
+    def after_tool(self, /, *, tools: Iterable[str] | None = None) -> Callable[[F], F]: ...
     def after_tool(self, function: Any = None, /, *, tools: Iterable[str] | None = None) -> Any:
         """Decorator: sees every result that a call writes; may return a replaced one."""
         define = self.hook("after_tool", tools=tools)
@@ -144,7 +148,7 @@ class Extension:
     @overload
     def on_abort(self, function: F, /) -> F: ...
     @overload
-    def on_abort(self, *, tools: Iterable[str] | None = None) -> Callable[[F], F]: ...
+    def on_abort(self, /, *, tools: Iterable[str] | None = None) -> Callable[[F], F]: ...
     def on_abort(self, function: Any = None, /, *, tools: Iterable[str] | None = None) -> Any:
         """Decorator: sees the result of a call that was stopped; may return a replaced one."""
         define = self.hook("on_abort", tools=tools)
@@ -163,6 +167,12 @@ class Extension:
             raise InvalidDefinition(
                 f"extension {self.name} is installed and cannot change", hint="build a new one and install that"
             )
+
+
+def check_section_name(name: Any, extension: str) -> None:
+    """Refuse a name that could not be stored, or not be read in a list of names."""
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= SECTION_NAME_LENGTH:
+        raise InvalidDefinition(f"extension {extension}: not a section name: {name!r}", hint="1 to 64 characters")
 
 
 def check_extension_name(name: Any) -> None:

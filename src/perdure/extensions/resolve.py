@@ -1,6 +1,6 @@
 """From stored names to the code of one conversation's agent. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,11 +43,18 @@ def stored_selection(value: Any, what: str) -> Any:
             f"{what} is a list of names, not one text", hint=f"[{value!r}], Add({value!r}) or Remove({value!r})"
         )
     if isinstance(value, Changed):
-        return {value.kind: list(value.names)}
-    names = [getattr(item, "name", item) for item in value]
-    if not all(isinstance(name, str) for name in names):
+        return {value.kind: _names(value.names, what)}
+    if not isinstance(value, Iterable) or isinstance(value, bytes | Mapping):
+        raise InvalidValue(f"{what} is a list of names, not {type(value).__name__}")
+    return _names(value, what)
+
+
+def _names(items: Iterable[Any], what: str) -> list[str]:
+    """Each name once, in order; an extension or a tool stands for its name."""
+    names = [getattr(item, "name", item) for item in items]
+    if not all(isinstance(name, str) and name for name in names):
         raise InvalidValue(f"{what} is a list of names")
-    return names
+    return list(dict.fromkeys(names))
 
 
 def selected(stored: Any, default: list[str]) -> list[str]:
@@ -63,7 +70,7 @@ def selected(stored: Any, default: list[str]) -> list[str]:
 
 def resolve(snapshot: Snapshot, extensions: Any, tools: Any, default: list[str] | None) -> Resolved:
     """Names to code: a later tool of a name replaces an earlier one in its place, then wraps apply, then the filter."""
-    names = selected(extensions, list(snapshot.extensions) if default is None else default)
+    names = selected(extensions, list(snapshot.extensions) if default is None else list(dict.fromkeys(default)))
     found = [snapshot.extensions[name] for name in names if name in snapshot.extensions]
     offered = _tools(found)
     wanted = selected(tools, list(offered))

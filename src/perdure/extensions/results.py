@@ -1,21 +1,28 @@
 """What tools and hooks may return."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
 from perdure.base import jsonvalue
 from perdure.base.errors import Error, InvalidValue
 from perdure.base.ids import TaskId
-from perdure.base.text import well_formed
+from perdure.base.text import cut_head, cut_tail, well_formed
 from perdure.base.typed import codec
 from perdure.models.messages import Attachment, Content, Text, Usage
 from perdure.tasks.states import Policy, SignalKey
 
 C = TypeVar("C")
+
+RESULT_BYTES: Final = 200 * 1024
+"""Bytes of UTF-8 of a result's text: about 50,000 tokens. A tool that shows more should page it, as `read` does."""
+
+DETAILS_BYTES: Final = 1024 * 1024
+"""Bytes of JSON of a result's details, and of its structured value; larger ones are left out."""
 
 
 class ToolError(Error):
@@ -118,32 +125,89 @@ def normalized(value: Any, returns: Any) -> ToolResult | Sleep[Any] | Wait[Any]:
     if isinstance(value, Sleep | Wait):
         return value
     if isinstance(value, ToolResult):
-        return _checked(value)
+        return checked_result(value)
     if value is None:
         return ToolResult("")
     if isinstance(value, str):
-        return ToolResult(well_formed(value))
+        return ToolResult(bounded_text(well_formed(value)))
     json = codec(returns if returns is not None else Any, where="the tool's result").to_json(value)
-    return ToolResult(jsonvalue.encode(json).decode(), structured=json)
+    encoded = jsonvalue.encode(json)
+    structured = json if len(encoded) <= DETAILS_BYTES else None
+    return ToolResult(bounded_text(encoded.decode()), structured=structured)
 
 
-def _checked(result: ToolResult) -> ToolResult:
+def checked_result(result: ToolResult) -> ToolResult:
+    """A result that can be stored and read: well-formed text within the bounds, fields of their types. Raises
+    `InvalidValue`."""
     content = result.content
     if isinstance(content, str):
-        content = well_formed(content)
+        content = bounded_text(well_formed(content))
     elif isinstance(content, list):
-        content = [_block(block) for block in content]
+        content = _blocks(content)
     else:
         raise InvalidValue(f"a result's content is text or a list of blocks, not {type(content).__name__}")
-    if result.details is not None:
-        jsonvalue.check(result.details, path="/details")
-    lines = None if result.diagnostics is None else [well_formed(str(line)) for line in result.diagnostics]
-    return msgspec.structs.replace(result, content=content, diagnostics=lines)
+    if result.diagnostics is not None and not isinstance(result.diagnostics, list | tuple):
+        raise InvalidValue("a result's diagnostics are a list of texts")
+    lines = None if result.diagnostics is None else [_text(line) for line in result.diagnostics]
+    return ToolResult(
+        content,
+        bool(result.is_error),
+        _bounded_json(result.details, "/details"),
+        lines,
+        _checked_usage(result.usage),
+        _checked_control(result.control),
+        _bounded_json(result.structured, "/structured"),
+    )
 
 
-def _block(block: Any) -> Content:
-    if isinstance(block, Text):
-        return Text(well_formed(block.text))
-    if isinstance(block, Attachment):
-        return block
-    raise InvalidValue(f"a result's blocks are Text and Attachment, not {type(block).__name__}")
+def bounded_text(text: str) -> str:
+    """The text as a model may read it: within `RESULT_BYTES`, else its head and tail, with what was left out told."""
+    if len(text) * 4 <= RESULT_BYTES or (size := len(text.encode())) <= RESULT_BYTES:
+        return text
+    head, tail = cut_head(text, RESULT_BYTES // 2), cut_tail(text, RESULT_BYTES // 2)
+    gone = size - len(head.encode()) - len(tail.encode())
+    return f"{head}\n[{gone:,} bytes of this result were left out here and are not kept]\n{tail}"
+
+
+def _text(line: Any) -> str:
+    return bounded_text(well_formed(str(line)))
+
+
+def _blocks(content: list[Any]) -> list[Content]:
+    found: list[Content] = []
+    for block in content:
+        if isinstance(block, Text) and isinstance(block.text, str):
+            found.append(Text(bounded_text(well_formed(block.text))))
+        elif isinstance(block, Attachment):
+            jsonvalue.check(msgspec.to_builtins(block))
+            found.append(msgspec.convert(msgspec.to_builtins(block), Attachment))
+        else:
+            raise InvalidValue(f"a result's blocks are Text and Attachment, not {type(block).__name__}")
+    return found
+
+
+def _bounded_json(value: Any, path: str) -> Any:
+    if value is None:
+        return None
+    jsonvalue.check(value, path=path)
+    size = len(jsonvalue.encode(value))
+    return value if size <= DETAILS_BYTES else {"left_out_bytes": size}
+
+
+def _checked_usage(usage: Any) -> Usage | None:
+    if usage is None:
+        return None
+    try:
+        found = msgspec.convert(msgspec.to_builtins(usage), Usage)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InvalidValue(f"a result's usage is a Usage: {error}") from error
+    numbers = (found.input, found.output, found.cache_read, found.cache_write, found.cost or 0.0)
+    if not isinstance(usage, Usage) or any(not 0 <= number < math.inf for number in numbers):
+        raise InvalidValue(f"a result's usage counts tokens and USD from 0, not {usage!r}")
+    return found
+
+
+def _checked_control(control: Any) -> Terminate | None:
+    if control is None or isinstance(control, Terminate):
+        return control
+    raise InvalidValue(f"a result's control is Terminate(), not {type(control).__name__}")

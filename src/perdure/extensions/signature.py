@@ -1,24 +1,28 @@
 """From a function's signature to the JSON Schema that models read, and back from arguments to typed values."""
 
+import functools
 import inspect
-import re
+import operator
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Never, NoReturn, Union, get_args, get_origin, get_type_hints
 
-import msgspec
-
+from perdure.base import jsonvalue
 from perdure.base.errors import InvalidDefinition, InvalidValue
 from perdure.base.typed import Codec, codec
+from perdure.base.typed_schema import combined
+from perdure.extensions.docstring import UnreadableDocstring, read_docstring
+from perdure.extensions.results import Sleep, ToolResult, Wait
 
-_ARGS: Final = re.compile(r"^(?:Args|Arguments|Parameters):\s*$", re.MULTILINE)
-_SECTION: Final = re.compile(r"^[A-Z][A-Za-z ]+:\s*$", re.MULTILINE)
-_ITEM: Final = re.compile(r"^(\*{0,2}\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)$")
+_TEXT_OR_PARK: Final = (str, None, NoneType, Never, NoReturn, ToolResult, Sleep, Wait)
+"""What a tool returns that is no typed value of its own."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One parameter of a tool."""
+    """One parameter of a tool, as models give it."""
 
     name: str
     codec: Codec[Any]
@@ -28,7 +32,11 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Signature:
-    """A tool's parameters, what it returns, and the schema of its arguments."""
+    """A tool's parameters, what it returns, and the schema of its arguments.
+
+    `returns` is the type of an ordinary value, which goes out as JSON; None where there is none beside text, results
+    and parks.
+    """
 
     parameters: dict[str, Parameter]
     returns: Any
@@ -36,119 +44,152 @@ class Signature:
     description: str
 
     def decode(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Arguments as typed keyword arguments. Raises `InvalidValue` with the path of what does not fit."""
-        unknown = [name for name in arguments if name not in self.parameters]
-        if unknown:
-            known = ", ".join(self.parameters) or "none"
-            raise InvalidValue(f"no parameter {unknown[0]!r}", path=f"/{unknown[0]}", hint=f"parameters: {known}")
-        missing = [p.name for p in self.parameters.values() if p.required and p.name not in arguments]
-        if missing:
-            raise InvalidValue(f"the parameter {missing[0]!r} is missing", path=f"/{missing[0]}")
-        decoded = {}
-        for name, value in arguments.items():
-            try:
-                decoded[name] = self.parameters[name].codec.from_json(value)
-            except InvalidValue as error:
-                raise InvalidValue(error.what.rsplit(" at ", 1)[0], path=f"/{name}{error.path}") from error
-        return decoded
+        """Arguments as typed keyword arguments; what is left out is left to the function's defaults.
+
+        Raises `InvalidValue` with the path of what does not fit. Nothing is converted, unknown names are refused.
+        """
+        if not isinstance(arguments, dict):
+            raise InvalidValue(f"arguments are an object, not {type(arguments).__name__}")
+        for name in arguments:
+            if name not in self.parameters:
+                known = ", ".join(self.parameters) or "none"
+                raise InvalidValue(
+                    f"no parameter {name!r}", path=f"/{jsonvalue.escape(str(name))}", hint=f"parameters: {known}"
+                )
+        for parameter in self.parameters.values():
+            if parameter.required and parameter.name not in arguments:
+                raise InvalidValue(f"the parameter {parameter.name!r} is missing", path=f"/{parameter.name}")
+        return {name: _decoded(self.parameters[name], value) for name, value in arguments.items()}
+
+
+def _decoded(parameter: Parameter, value: Any) -> Any:
+    try:
+        return parameter.codec.from_json(value)
+    except InvalidValue as error:
+        raise InvalidValue(error.fault, path=f"/{parameter.name}{error.path}", hint=error.hint) from error
 
 
 def read_signature(function: Callable[..., Any], tool: str) -> Signature:
     """The signature of a tool's function. Raises `InvalidDefinition` naming tool and parameter."""
-    parameters = list(inspect.signature(function).parameters.values())
+    context, *rest = _parameters(function, tool)
+    plain = inspect.unwrap(function)
+    hints = {p.name: _hint(p.annotation, plain, f"tool {tool}, parameter {p.name}") for p in rest}
+    try:
+        description, documented = read_docstring(function.__doc__)
+    except UnreadableDocstring as error:
+        raise InvalidDefinition(f"tool {tool}: {error}") from error
+    unknown = documented.keys() - {context.name, *hints}
+    if unknown:
+        raise InvalidDefinition(
+            f"tool {tool}: its docstring describes parameters it does not have: {', '.join(sorted(unknown))}"
+        )
+    found = {p.name: _parameter(p, hints[p.name], tool) for p in rest}
+    returns = _returns(plain, tool)
+    return Signature(found, returns, _schema(found, hints, documented, tool), description)
+
+
+def _parameters(function: Callable[..., Any], tool: str) -> list[inspect.Parameter]:
+    parameters = list(_signature_of(function).parameters.values())
     if not parameters or parameters[0].kind not in (
         inspect.Parameter.POSITIONAL_ONLY,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
     ):
         raise InvalidDefinition(f"tool {tool}: its first parameter is the context")
-    context, *rest = parameters
-    hints = _hints(function, context.name, tool)
-    description, documented = _docstring(function.__doc__ or "")
-    unknown = documented.keys() - {parameter.name for parameter in rest}
-    if unknown:
-        raise InvalidDefinition(
-            f"tool {tool}: its docstring describes parameters it does not have: {', '.join(unknown)}"
-        )
-    found = {p.name: _parameter(p, hints, tool) for p in rest}
-    schema = _schema(found, hints, documented)
-    return Signature(found, hints.get("return"), schema, description)
+    for p in parameters[1:]:
+        where = f"tool {tool}, parameter {p.name}"
+        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):
+            raise InvalidDefinition(
+                f"{where}: a model gives arguments by name; *args, **kwargs and positional-only cannot be"
+            )
+        if p.annotation is p.empty:
+            raise InvalidDefinition(f"{where}: it has no annotation", hint="a model must know the type")
+    return parameters
 
 
-def _hints(function: Any, context: str, tool: str) -> dict[str, Any]:
-    wanted = {name: hint for name, hint in function.__annotations__.items() if name not in (context, "return")}
-    returns = function.__annotations__.get("return")
-    stand_in = type("stand_in", (), {"__annotations__": wanted, "__module__": function.__module__})
-    local = dict(zip(function.__code__.co_freevars, _cells(function), strict=False)) if function.__closure__ else {}
+def _signature_of(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature without evaluating an annotation: the context's may name what exists for type checkers only."""
+    if sys.version_info >= (3, 14):
+        from_format: Any = inspect.signature
+        return from_format(function, annotation_format=4)  # annotationlib.Format.STRING
+    return inspect.signature(function)
+
+
+def _hint(annotation: Any, function: Any, where: str) -> Any:
+    """An annotation with its names looked up where the function was defined."""
+    held = type("held", (), {"__annotations__": {"it": annotation}})
+    names = getattr(function, "__globals__", {})
     try:
-        hints = get_type_hints(stand_in, globalns=function.__globals__, localns=local, include_extras=True)
-    except (NameError, TypeError) as error:
-        raise InvalidDefinition(f"tool {tool}: an annotation cannot be resolved: {error}") from error
-    hints["return"] = _return_hint(returns, function)
-    return hints
+        return get_type_hints(held, globalns=names, localns=_enclosing(function), include_extras=True)["it"]
+    except Exception as error:  # annotations are code: they may raise anything
+        raise InvalidDefinition(
+            f"{where}: its annotation cannot be resolved: {error}",
+            hint="what it names must exist in the module when the tool is defined, not only for type checkers",
+        ) from error
 
 
-def _cells(function: Any) -> list[Any]:
-    found = []
-    for cell in function.__closure__ or ():
+def _enclosing(function: Any) -> dict[str, Any]:
+    """Variables of the functions around it, as far as it uses them and they have values."""
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+    found: dict[str, Any] = {}
+    for name, cell in zip(code.co_freevars, cells, strict=True) if code and cells else ():
         try:
-            found.append(cell.cell_contents)
-        except ValueError:
-            found.append(Any)
+            found[name] = cell.cell_contents
+        except ValueError:  # assigned later
+            continue
     return found
 
 
-def _return_hint(returns: Any, function: Any) -> Any:
-    """The type of an ordinary return value; parks and plain text need none."""
-    if isinstance(returns, str):
-        try:
-            stand_in = type("stand_in", (), {"__annotations__": {"r": returns}, "__module__": function.__module__})
-            returns = get_type_hints(stand_in, globalns=function.__globals__, include_extras=True)["r"]
-        except (NameError, TypeError):
-            return None
-    members = get_args(returns) if get_origin(returns) not in (list, dict, tuple) else ()
-    if members and (str(get_origin(returns)) in ("<class 'types.UnionType'>", "typing.Union")):
-        typed = [
-            m
-            for m in members
-            if getattr(m, "__module__", "") != "perdure.extensions.results" and m not in (str, type(None))
-        ]
-        typed = [m for m in typed if getattr(get_origin(m), "__module__", "") != "perdure.extensions.results"]
-        return typed[0] if len(typed) == 1 else None
-    if returns in (str, None, type(None), inspect.Signature.empty):
+def _returns(function: Any, tool: str) -> Any:
+    where = f"tool {tool}, what it returns"
+    annotation = _signature_of(function).return_annotation
+    if annotation is inspect.Signature.empty:
         return None
+    members = _members(_hint(annotation, function, where))
+    typed = [member for member in members if (get_origin(member) or member) not in _TEXT_OR_PARK]
+    if not typed:
+        return None
+    returns = functools.reduce(operator.or_, typed)
+    codec(returns, where=where)
     return returns
 
 
-def _parameter(parameter: inspect.Parameter, hints: dict[str, Any], tool: str) -> Parameter:
+def _members(hint: Any) -> list[Any]:
+    origin = get_origin(hint)
+    if origin is Annotated and isinstance(get_origin(get_args(hint)[0]), type | type(Union)):
+        inner = get_args(hint)[0]
+        if get_origin(inner) in (Union, UnionType):
+            return _members(inner)
+    if origin in (Union, UnionType):
+        return [member for argument in get_args(hint) for member in _members(argument)]
+    return [hint]
+
+
+def _parameter(parameter: inspect.Parameter, hint: Any, tool: str) -> Parameter:
     where = f"tool {tool}, parameter {parameter.name}"
-    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-        raise InvalidDefinition(
-            f"{where}: a model gives arguments by name; *args, **kwargs and positional-only cannot be"
-        )
-    if parameter.name not in hints:
-        raise InvalidDefinition(f"{where}: it has no annotation", hint="a model must know the type")
-    made = codec(hints[parameter.name], where=parameter.name)
-    required = parameter.default is parameter.empty
-    if not required:
-        try:
-            made.to_json(parameter.default)
-        except InvalidValue as error:
-            raise InvalidDefinition(f"{where}: its default does not fit its type: {error}") from error
-    return Parameter(parameter.name, made, required, None if required else parameter.default)
+    try:
+        codec(hint, where=where)
+    except InvalidDefinition:
+        raise
+    made = codec(hint, where=parameter.name)
+    if parameter.default is parameter.empty:
+        return Parameter(parameter.name, made, True, None)
+    try:
+        made.to_json(parameter.default)
+    except InvalidValue as error:
+        raise InvalidDefinition(f"{where}: its default does not fit its type: {error}") from error
+    return Parameter(parameter.name, made, False, parameter.default)
 
 
-def _schema(found: dict[str, Parameter], hints: dict[str, Any], documented: dict[str, str]) -> dict[str, Any]:
-    properties: dict[str, Any] = {}
-    definitions: dict[str, Any] = {}
+def _schema(
+    found: dict[str, Parameter], hints: dict[str, Any], documented: dict[str, str], tool: str
+) -> dict[str, Any]:
+    properties, definitions = combined({name: parameter.codec.schema() for name, parameter in found.items()})
     for name, parameter in found.items():
-        schema = parameter.codec.schema()
-        definitions.update(schema.pop("$defs", {}))
-        described = _described(hints[name]) or documented.get(name)
+        described = _described(hints[name], documented.get(name), f"tool {tool}, parameter {name}")
         if described:
-            schema = {**schema, "description": described}
+            properties[name] = {**properties[name], "description": described}
         if not parameter.required:
-            schema = {**schema, "default": parameter.codec.to_json(parameter.default)}
-        properties[name] = schema
+            properties[name] = {**properties[name], "default": parameter.codec.to_json(parameter.default)}
     whole: dict[str, Any] = {"type": "object", "properties": properties}
     required = [name for name, parameter in found.items() if parameter.required]
     if required:
@@ -159,35 +200,24 @@ def _schema(found: dict[str, Parameter], hints: dict[str, Any], documented: dict
     return whole
 
 
-def _described(hint: Any) -> str | None:
-    """The description in an Annotated type: a text, a msgspec Meta, or a pydantic Field."""
+def _described(hint: Any, documented: str | None, where: str) -> str | None:
+    """The one description of a parameter: a text, a msgspec Meta or a pydantic Field in its Annotated type, or the
+    docstring's. Two different ones are refused: one would be lost."""
+    texts = [documented] if documented else []
     for extra in getattr(hint, "__metadata__", ()):
-        if isinstance(extra, str):
-            return extra
-        if isinstance(extra, msgspec.Meta) and extra.description:
-            return extra.description
-        described = getattr(extra, "description", None)
-        if isinstance(described, str) and described:
-            return described
-    return None
+        said = extra if isinstance(extra, str) else getattr(extra, "description", None)
+        if isinstance(said, str) and said:
+            texts.append(said)
+        _refuse_field_of_signature(extra, where)
+    if len(set(texts)) > 1:
+        raise InvalidDefinition(f"{where}: it has several descriptions", hint="describe it once")
+    return texts[0] if texts else None
 
 
-def _docstring(doc: str) -> tuple[str, dict[str, str]]:
-    """The description before `Args:`, and the described parameters."""
-    text = inspect.cleandoc(doc)
-    match = _ARGS.search(text)
-    if match is None:
-        first = _SECTION.search(text)
-        return (text[: first.start()] if first else text).strip(), {}
-    documented: dict[str, str] = {}
-    name = ""
-    for line in text[match.end() :].splitlines():
-        if line and not line[0].isspace():
-            break
-        item = _ITEM.match(line.strip()) if line.startswith("    ") and not line.startswith("     ") else None
-        if item:
-            name = item[1].lstrip("*")
-            documented[name] = item[2].strip()
-        elif name and line.strip():
-            documented[name] += " " + line.strip()
-    return text[: match.start()].strip(), documented
+def _refuse_field_of_signature(extra: Any, where: str) -> None:
+    """What a pydantic `Field` can say of a model's field and nothing honours for a parameter."""
+    is_required = getattr(extra, "is_required", None)
+    if callable(is_required) and not is_required():
+        raise InvalidDefinition(f"{where}: its default stands in Field", hint="write it as the parameter's default")
+    if isinstance(getattr(extra, "alias", None), str):
+        raise InvalidDefinition(f"{where}: a parameter has no alias", hint="rename the parameter")

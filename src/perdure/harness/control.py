@@ -11,7 +11,6 @@ import json
 import os
 import socket
 import struct
-import tempfile
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +21,8 @@ from perdure.harness.harness import Harness
 LINE_BYTES: Final = 64 * 1024
 """A request or answer at most."""
 ANSWER_SECONDS: Final = 30.0
+SOCKET_PATH_BYTES: Final = 108
+"""The room for a socket's path, its end mark included (sockaddr_un in unix(7))."""
 
 
 class ControlError(Error):
@@ -31,11 +32,14 @@ class ControlError(Error):
 
 
 def control_path(store: str) -> Path:
-    """Where the control socket of a store lies."""
-    base = os.environ.get("XDG_RUNTIME_DIR")
-    folder = Path(base) / "perdure" if base else Path(tempfile.gettempdir()) / f"perdure-{os.getuid()}"
+    """Where the control socket of a store lies: in the user's runtime directory, or below /tmp."""
     name = hashlib.sha256(os.path.realpath(store).encode()).hexdigest()[:32]
-    return folder / f"{name}.sock"
+    below_tmp = Path("/tmp") / f"perdure-{os.getuid()}" / f"{name}.sock"
+    base = os.environ.get("XDG_RUNTIME_DIR")
+    if not base:
+        return below_tmp
+    path = Path(base) / "perdure" / f"{name}.sock"
+    return path if len(os.fsencode(path)) < SOCKET_PATH_BYTES else below_tmp
 
 
 class ControlServer:

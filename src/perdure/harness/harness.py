@@ -9,7 +9,7 @@ from perdure.agent.agent import Agent
 from perdure.agent.configure import configure
 from perdure.agent.documents import AgentDoc, UsageDoc
 from perdure.agent.generation import Generation
-from perdure.agent.rules import close_ended
+from perdure.agent.rules import check_entries, close_ended
 from perdure.agent.settings import Settings
 from perdure.agent.tool_task import ToolTask
 from perdure.agent.usage import total
@@ -210,6 +210,7 @@ async def _open(
             reports.add,
         )
         tasks = Tasks(session, agent, host=agent, restart_limit=settings.restart_limit, report=reports.add)
+        session.rules.append(check_entries)
         session.rules.append(close_ended)
         session.rules.append(lambda tx: advance_generations(agent, tx))
         await tasks.open(recover=recover)
