@@ -24,6 +24,15 @@ def merged(type_: Any, custom: Callable[[Any], dict[str, Any]]) -> dict[str, Any
     return finished(gathered.placed(schema, definitions))
 
 
+def combined(schemas: dict[str, dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Whole schemas by name without their definitions, and all their definitions: equal names that mean different
+    things are told apart."""
+    gathered = _Gathered()
+    properties = {name: gathered.taken(dict(schema)) for name, schema in schemas.items()}
+    placed = gathered.placed({"properties": properties}, {})
+    return placed["properties"], placed["$defs"]
+
+
 class _Gathered:
     """Definitions of schemas that were made apart from each other; equal names may mean different things."""
 
