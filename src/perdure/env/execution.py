@@ -17,10 +17,8 @@ from perdure.env.protocol import ExecEnd, OutputChunk
 
 CHUNK_BYTES: Final = 64 * 1024
 """Read at once: what a pipe holds."""
-LINGER_SECONDS: Final = 0.25
-"""How long output is still awaited when the launcher has ended: only a survivor can hold the pipe open then."""
 LATE_BYTES: Final = 1024 * 1024
-"""What is still read then: as much as a pipe can hold. A survivor may write for ever."""
+"""Still read when the launcher has ended: as much as a pipe can hold. A survivor may write for ever."""
 CHUNKS_AT_A_STRETCH: Final = 8
 """Then others get their turn, time-outs among them: a command may write faster than we read."""
 STATUS_BYTES: Final = 4096
@@ -100,9 +98,12 @@ class LocalExecution:
         """The next piece of output, at most `CHUNK_BYTES`; the streams take turns."""
         while True:
             await self._give_way()
+            ended = self._ending.done()  # asked first: then all that the command wrote is in the pipes
             chunk = self._read()
             if chunk is not None:
                 return chunk
+            if ended:
+                self._close_all()  # only a survivor, or a stranger, can hold them open
             if not self._open:
                 raise StopAsyncIteration
             await self._readable()
@@ -131,8 +132,7 @@ class LocalExecution:
                 await asyncio.wait([self._ending])
             except asyncio.CancelledError as error:
                 cancelled = error  # nothing is left running behind our back; the launcher's bounds bound this
-        for descriptor in list(self._open):
-            self._close(descriptor)
+        self._close_all()
         if cancelled is not None:
             raise cancelled
         self._ending.result()
@@ -144,8 +144,7 @@ class LocalExecution:
 
     def _read(self) -> OutputChunk | None:
         if self._late > LATE_BYTES:
-            for descriptor in list(self._open):
-                self._close(descriptor)
+            self._close_all()
         for descriptor, stream in list(self._open.items()):
             try:
                 data = os.read(descriptor, CHUNK_BYTES)
@@ -161,7 +160,7 @@ class LocalExecution:
         return None
 
     async def _readable(self) -> None:
-        """Wait until there is output to read, or the command has ended and none will come."""
+        """Wait until there is output to read, or the command has ended."""
         self._stretch = 0
         loop = asyncio.get_running_loop()
         news: asyncio.Future[None] = loop.create_future()
@@ -171,19 +170,16 @@ class LocalExecution:
         tell = partial(_tell, news)
         self._ending.add_done_callback(tell)
         try:
-            if self._ending.done():  # a survivor may hold the pipes; what it writes is waited for no longer than this
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(asyncio.shield(news) if self._open else news, LINGER_SECONDS)
-                    return
-                for descriptor in watched:
-                    self._close(descriptor)
-            else:
-                await news
+            await news
         finally:
             self._ending.remove_done_callback(tell)
             for descriptor in watched:
                 if descriptor in self._open:
                     loop.remove_reader(descriptor)
+
+    def _close_all(self) -> None:
+        for descriptor in list(self._open):
+            self._close(descriptor)
 
     def _close(self, descriptor: int) -> None:
         asyncio.get_running_loop().remove_reader(descriptor)
