@@ -60,7 +60,7 @@ class InvalidValue(Refused):
     code = "invalid_value"
 
     def __init__(self, what: str, *, path: str = "", hint: str = "") -> None:
-        super().__init__(f"{what} at {path or '/'}", hint=hint)
+        super().__init__(f"{what} at {path}" if path else what, hint=hint)
         self.fault = what
         self.path = path
 

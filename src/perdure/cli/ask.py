@@ -18,6 +18,7 @@ from perdure.cli.show import emit, note, say
 from perdure.harness.conversation import Conversation
 from perdure.harness.harness import Harness
 from perdure.harness.submission import Submission
+from perdure.models.provider import ProviderModels
 
 
 @click.command("ask")
@@ -48,7 +49,8 @@ def command(
     content = sys.stdin.read() if text == "-" else text
     if not content.strip():
         raise InvalidValue("the input is empty")
-    name = name or time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
+    if name is None:
+        name = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
     where = None if cwd is None else os.path.abspath(cwd)
     return asyncio.run(_ask(config, content, name, request_id, model, where, app, as_json))
 
@@ -66,6 +68,8 @@ async def _ask(
     path = new_session(config, name)
     fresh = not path.exists()
     chosen = pick_model(model, config) if fresh or model is not None else None
+    if chosen is not None:
+        ProviderModels().model(chosen)  # a name that leads nowhere is refused before anything is made
     async with running(path, config, app=app) as harness:
         root = await harness.root()
         await _give_agent(harness, root, chosen, cwd, config, overwrite=model is not None)
@@ -83,7 +87,6 @@ async def _give_agent(
     names = await root.agent()
     fields: dict[str, Any] = {}
     if model is not None and (names.model is None or overwrite):
-        harness.agent.models.model(model)  # a name that leads nowhere is refused before anything is stored
         fields["model"] = model
     elif names.model is None:
         fields["model"] = pick_model(None, config)

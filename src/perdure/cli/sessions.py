@@ -43,12 +43,13 @@ def sessions(config: Config) -> list[dict[str, Any]]:
     for name in list_names(config):
         path = sessions_folder(config) / f"{name}{SUFFIX}"
         stat = path.stat()
+        log = path.with_name(f"{path.name}-wal")
         owner = read_owner(path)
         found.append(
             {
                 "name": name,
                 "path": str(path),
-                "bytes": stat.st_size,
+                "bytes": stat.st_size + (log.stat().st_size if log.exists() else 0),
                 "modified": stat.st_mtime,
                 "pid": None if owner is None else owner.get("pid"),
             }
