@@ -220,8 +220,8 @@ async def test_a_sequential_round_starts_each_call_after_the_one_before(by_setti
         return "worked"
 
     settings = Settings(parallel_tools=not by_setting)
-    script = [[call("work"), call("nope"), call("work"), call("work")], "end"]
-    async with agent(script, extension, settings=settings) as (_, root):
+    names = ["work", "nope", "work", "work"]
+    async with agent([[call(name) for name in names], "end"], extension, settings=settings) as (_, root):
         assert await ask(root) == "end"
         assert running[1] == 1
         assert [text.split(":")[0] for text in await results(root)] == [

@@ -3,6 +3,7 @@
 from typing import Any, get_args
 
 from perdure.agent.documents import AgentDoc
+from perdure.base import jsonvalue
 from perdure.base.errors import InvalidValue
 from perdure.base.ids import ConversationId
 from perdure.extensions.resolve import stored_selection
@@ -22,12 +23,34 @@ async def configure(tx: TaskTransaction, conversation: ConversationId, **fields:
     checked = {name: None if value is None else _checked(name, value) for name, value in changes.items()}
     if not checked:
         return
+    await begin_as_owner(tx, conversation)
     value = await tx.doc(AgentDoc, conversation)
     for name, new in checked.items():
         if new is None:
             value.pop(name, None)
         else:
             value[name] = new
+
+
+async def begin_owned(tx: TaskTransaction) -> None:
+    """Commit rule: conversations that this transaction creates for a task begin with its agent."""
+    for conversation in list(tx.changes.conversations):
+        await begin_as_owner(tx, conversation)
+
+
+async def begin_as_owner(tx: TaskTransaction, conversation: ConversationId) -> None:
+    """Give a conversation that was created just now the agent of the task that owns it, as a copy. A fork keeps its
+    parent's; one that has an agent already is left alone."""
+    made = tx.changes.conversations.get(conversation)
+    if made is None or made.owner is None or made.parent is not None:
+        return
+    owner = tx.live_task(made.owner)
+    if owner is None or await tx.value_of(AgentDoc, conversation) is not None:
+        return
+    stored: Any = await tx.value_of(AgentDoc, owner.conversation)
+    if stored:
+        value = await tx.doc(AgentDoc, conversation)
+        value.update(jsonvalue.decode(jsonvalue.encode(stored)))
 
 
 def _checked(name: str, value: Any) -> Any:

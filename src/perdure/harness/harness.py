@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from perdure.agent.advance import advance_generations
 from perdure.agent.agent import Agent
-from perdure.agent.configure import configure
+from perdure.agent.configure import begin_owned, configure
 from perdure.agent.documents import AgentDoc, UsageDoc
 from perdure.agent.generation import Generation
 from perdure.agent.rules import check_entries, close_ended
@@ -184,7 +184,10 @@ class Harness:
         if self._wake_listeners and publication.tasks:
             wake = self.tasks.wake()
             for listener in tuple(self._wake_listeners):
-                listener(wake)
+                try:
+                    listener(wake)
+                except Exception as error:  # whoever listens must not stop what is being stored
+                    self.reports.add("wake listener", error)
 
 
 async def _open(
@@ -210,6 +213,7 @@ async def _open(
             reports.add,
         )
         tasks = Tasks(session, agent, host=agent, restart_limit=settings.restart_limit, report=reports.add)
+        session.rules.append(begin_owned)
         session.rules.append(check_entries)
         session.rules.append(close_ended)
         session.rules.append(lambda tx: advance_generations(agent, tx))

@@ -1,5 +1,6 @@
 """What went wrong on the side: kept for `inspect()`, handed to whoever listens. Nothing here stops a run."""
 
+import contextlib
 import traceback
 from collections import deque
 from collections.abc import Callable
@@ -29,4 +30,5 @@ class Reports:
         }
         self.kept.append(report)
         for listener in tuple(self.listeners):
-            listener(report)
+            with contextlib.suppress(Exception):  # a report of a report that fails would never end
+                listener(report)
