@@ -89,7 +89,7 @@ def read_signature(function: Callable[..., Any], tool: str) -> Signature:
 
 
 def _parameters(function: Callable[..., Any], tool: str) -> list[inspect.Parameter]:
-    parameters = list(_signature_of(function).parameters.values())
+    parameters = list(signature_of(function).parameters.values())
     if not parameters or parameters[0].kind not in (
         inspect.Parameter.POSITIONAL_ONLY,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
@@ -106,11 +106,11 @@ def _parameters(function: Callable[..., Any], tool: str) -> list[inspect.Paramet
     return parameters
 
 
-def _signature_of(function: Callable[..., Any]) -> inspect.Signature:
+def signature_of(function: Callable[..., Any]) -> inspect.Signature:
     """The signature without evaluating an annotation: the context's may name what exists for type checkers only."""
-    if sys.version_info >= (3, 14):
-        from_format: Any = inspect.signature
-        return from_format(function, annotation_format=4)  # annotationlib.Format.STRING
+    if sys.version_info >= (3, 14):  # annotations are evaluated when they are asked for; 3 leaves unknown names alone
+        lenient: Any = functools.partial(inspect.signature, annotation_format=3)
+        return lenient(function)
     return inspect.signature(function)
 
 
@@ -141,7 +141,7 @@ def _enclosing(function: Any) -> dict[str, Any]:
 
 def _returns(function: Any, tool: str) -> Any:
     where = f"tool {tool}, what it returns"
-    annotation = _signature_of(function).return_annotation
+    annotation = signature_of(function).return_annotation
     if annotation is inspect.Signature.empty:
         return None
     members = _members(_hint(annotation, function, where))
@@ -154,22 +154,15 @@ def _returns(function: Any, tool: str) -> Any:
 
 
 def _members(hint: Any) -> list[Any]:
-    origin = get_origin(hint)
-    if origin is Annotated and isinstance(get_origin(get_args(hint)[0]), type | type(Union)):
-        inner = get_args(hint)[0]
-        if get_origin(inner) in (Union, UnionType):
-            return _members(inner)
-    if origin in (Union, UnionType):
-        return [member for argument in get_args(hint) for member in _members(argument)]
+    whole = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    if get_origin(whole) in (Union, UnionType):
+        return [member for argument in get_args(whole) for member in _members(argument)]
     return [hint]
 
 
 def _parameter(parameter: inspect.Parameter, hint: Any, tool: str) -> Parameter:
     where = f"tool {tool}, parameter {parameter.name}"
-    try:
-        codec(hint, where=where)
-    except InvalidDefinition:
-        raise
+    codec(hint, where=where)  # refused here, the error tells a programmer where; later ones tell a model
     made = codec(hint, where=parameter.name)
     if parameter.default is parameter.empty:
         return Parameter(parameter.name, made, True, None)

@@ -14,6 +14,7 @@ from perdure.models.messages import ToolOffer
 
 F = TypeVar("F", bound=Callable[..., Any])
 Replay = Literal["safe", "unsafe"]
+Kind = inspect.Parameter
 Prepare = Callable[[dict[str, Any]], dict[str, Any]]
 
 NAME_CHARACTERS: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
@@ -143,10 +144,11 @@ def _check_prepare(prepare: Any, name: str) -> None:
 
 def _takes(function: Callable[..., Any], names: tuple[str, ...]) -> bool:
     """Whether it takes the context alone, or the context and exactly these by name."""
-    context, *rest = [*signature_of(function).parameters.values()] or [None]
-    if context is None or context.kind not in (context.POSITIONAL_ONLY, context.POSITIONAL_OR_KEYWORD):
+    parameters = list(signature_of(function).parameters.values())
+    if not parameters or parameters[0].kind not in (Kind.POSITIONAL_ONLY, Kind.POSITIONAL_OR_KEYWORD):
         return False
-    by_name = all(p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) for p in rest)
+    rest = parameters[1:]
+    by_name = all(p.kind in (Kind.POSITIONAL_OR_KEYWORD, Kind.KEYWORD_ONLY) for p in rest)
     return by_name and (not rest or {p.name for p in rest} == set(names))
 
 
