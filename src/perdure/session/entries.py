@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, dataclass_transform
 
 import msgspec
 
@@ -40,6 +40,7 @@ class EntryKind(Generic[T]):
         return self.codec.from_json(data)
 
 
+@dataclass_transform(frozen_default=True)
 def entry(
     kind: str, *, version: int = 1, migrate: Callable[[Any, int], Any] | None = None
 ) -> Callable[[type[T]], type[T]]:
