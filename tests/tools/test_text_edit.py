@@ -1,5 +1,8 @@
 """An edit changes exactly what was meant, or says what it found."""
 
+import random
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,6 +35,19 @@ def test_a_file_with_crlf_keeps_it() -> None:
 
 def test_a_file_with_mixed_ends_keeps_each() -> None:
     assert edit("a\r\nb\nc\n", "b\nc", "B\nC").text == "a\r\nB\nC\n"
+    assert edit("a\r\nb\r\nc\n", "a\nb", "A\nB").text == "A\r\nB\r\nc\n"
+
+
+def test_text_across_both_kinds_of_line_ends_is_found() -> None:
+    assert edit("a\r\nb\nc\r\nd\n", "a\nb\nc", "x").text == "x\r\nd\n"
+    assert edit("a\nb\r\nc\n", "a\r\nb\nc", "x").text == "x\n"
+    assert "2 times" in refused("a\r\nb\n-\r\na\nb\r\n", "a\nb\n")
+
+
+def test_text_that_repeats_itself_is_not_counted_to_its_end() -> None:
+    text = " " * 3_000_000
+    assert "over 1,000 times" in refused(text, " " * 3_000)
+    assert edit(text, " " * 3_000, "x", replace_all=True).text == "x" * 1_000
 
 
 def test_several_places_are_refused_with_their_lines() -> None:
@@ -95,3 +111,13 @@ def test_replacing_all_agrees_with_python_where_ends_are_plain(text: str, old: s
     changed = edit(text, old, new, replace_all=True)
     assert changed.text == text.replace(old, new)
     assert len(changed.lines) == text.count(old)
+
+
+@pytest.mark.slow
+def test_looking_for_the_nearest_line_takes_a_bounded_time() -> None:
+    """Two long lines of the same few letters take milliseconds to compare, and everything else waits."""
+    letters = random.Random(1)
+    lines = ["".join(letters.choices("ab", k=200)) for _ in range(5_000)]
+    begin = time.process_time()
+    assert "nearest lines" in refused("\n".join(lines), lines[77][:150] + "c" * 10 + lines[77][160:])
+    assert time.process_time() - begin < 3  # 0.2 on a quiet machine; comparing each closely takes 30
