@@ -135,6 +135,11 @@ async def test_a_command_shows_its_output_and_its_code(ctx: Context) -> None:
     assert (quiet.content, quiet.is_error) == ("(no output)", False)
 
 
+async def test_a_command_is_told_that_nobody_watches(ctx: Context) -> None:
+    result: ToolResult = await call(ctx, "bash", command="echo $TERM $PAGER $GIT_TERMINAL_PROMPT; test -t 0; echo $?")
+    assert result.content == "dumb cat 0\n1"
+
+
 @pytest.mark.slow
 async def test_a_command_that_takes_too_long_is_stopped_with_what_it_started(ctx: Context, tmp_path: Path) -> None:
     command = "(setsid sh -c 'while :; do echo x >> beat; sleep 0.05; done' &); echo begun; sleep 60"

@@ -16,6 +16,9 @@ DEFAULT_TIMEOUT: Final = 120.0
 LONGEST_TIMEOUT: Final = 3600.0
 """Seconds. What takes longer belongs into a task that is looked after, not into a call."""
 
+NOBODY_WATCHES: Final = {"TERM": "dumb", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+"""Nothing waits for a key or a password that nobody can give."""
+
 
 async def _bash(
     ctx: Any,
@@ -30,7 +33,7 @@ async def _bash(
     shown = None
     try:
         with LiveOutput(ctx.output) as live:
-            async with await env.exec(command, timeout=timeout, tag=ctx.call_tag) as execution:
+            async with await env.exec(command, env=NOBODY_WATCHES, timeout=timeout, tag=ctx.call_tag) as execution:
                 async for chunk in execution:
                     live.add(output.add(chunk.stream, chunk.data))
                 end = await execution.wait()
