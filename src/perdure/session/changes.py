@@ -36,6 +36,11 @@ class Changes:
         write = self.tasks.get(id)
         return None if write is None else write.task
 
+    @property
+    def begins_documents(self) -> bool:
+        """Whether a fork of this transaction begins with documents."""
+        return bool(self.copies or self.documents)
+
     def begun_documents(self) -> list[Document]:
         """The documents that forks of this transaction begin with."""
         return [*(copy.target for copy in self.copies), *self.documents]

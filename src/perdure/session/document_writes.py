@@ -71,12 +71,12 @@ class DocumentWrites(OpenDocuments):
         pending = self._pending.get(where)
         if pending is not None:
             return plain(pending.draft.root) if pending.draft is not None else pending.value
-        begun = await self._begun(where)
-        if begun is not None:
+        if self.changes.begins_documents and (begun := await self._begun(where)) is not None:
             return kind.current(*begun)
         if where in self._retired:
             return None
-        state = await self._store.document(where)
+        known = self._store.working.documents
+        state = known[where] if where in known else await self._store.document(where)
         return None if state is None else kind.current(state.value, state.version)
 
     async def retire(self, kind: DocumentKind[Any], scope_id: int | None = None, *, key: str | None = None) -> bool:
@@ -114,7 +114,7 @@ class DocumentWrites(OpenDocuments):
         pending = self._pending.get(where)
         if pending is not None:
             return pending
-        begun = await self._begun(where)
+        begun = await self._begun(where) if self.changes.begins_documents else None
         state = None if where in self._retired or begun is not None else await self._store.document(where)
         if begun is not None:  # a fork of this very transaction: what it begins with becomes a value of its own
             value = kind.current(*begun)

@@ -1,6 +1,7 @@
 """The mutation line: one holder at a time, in order of asking."""
 
 import asyncio
+import time
 from collections import deque
 from types import FrameType
 from typing import Any, Final
@@ -76,8 +77,7 @@ class Line:
     def long_hold(self) -> dict[str, Any] | None:
         """What holds the line for too long while others wait, with its stack and that of the first who waits; None
         when all is well."""
-        loop = asyncio.get_running_loop()
-        held = loop.time() - self._since
+        held = time.monotonic() - self._since
         if self._holder is None or not self._waiters or held < LONG_HOLD_SECONDS:
             return None
         return {
@@ -89,7 +89,7 @@ class Line:
 
     def check_hold(self) -> None:
         """In debug mode a block that held the line for too long is an error and rolls back."""
-        if debugging() and (report := self.long_hold()) is not None:
+        if self._waiters and debugging() and (report := self.long_hold()) is not None:
             raise Error(
                 f"a transaction held the line for {report['seconds']} s while {report['waiting']} waited",
                 hint="do model calls, tools and network outside the block",
@@ -97,7 +97,7 @@ class Line:
 
     def _take(self, task: object | None) -> None:
         self._holder = task
-        self._since = asyncio.get_running_loop().time()
+        self._since = time.monotonic()
 
 
 def _stack(holder: object | None) -> list[str]:

@@ -283,9 +283,13 @@ class Session(Generic[X]):
 
     async def value_of(self, kind: Document[Any], scope_id: int | None = None, *, key: str | None = None) -> Json:
         """A document's committed value as shared JSON, or None where there is none."""
-        self.check_usable()
-        state = await self.store.document(self.store.key_of(kind, scope_id, key))
-        await self._wait_flushed()
+        if self._failed is not None or self._closed:
+            self.check_usable()
+        where = self.store.key_of(kind, scope_id, key)
+        known = self.store.working.documents
+        state = known[where] if where in known else await self.store.document(where)
+        if self._last_flush is not None:
+            await self._wait_flushed()
         return None if state is None else kind.current(state.value, state.version)
 
     async def snapshot_at(
