@@ -1,18 +1,18 @@
 """Extensions: named bundles of what an agent can do."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, TypeVar, overload
 
 from perdure.base.errors import InvalidDefinition
-from perdure.extensions.hooks import HOOK_POINTS, Hook, Section, Wrap, check_callback
-from perdure.extensions.tool import Replay, Tool
+from perdure.extensions.hooks import HOOK_POINTS, Hook, Section, Wrap, check_callback, tool_filter, tool_name
+from perdure.extensions.names import check_extension_name, check_kind, check_section_name
+from perdure.extensions.tool import Prepare, Replay, Tool
 from perdure.session.documents import Document
 from perdure.session.entries import EntryKind, entry_kind
 from perdure.tasks.definition import TaskDefinition, task_definition
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-SECTION_NAME_LENGTH: Final = 64
 
 
 class Extension:
@@ -23,42 +23,74 @@ class Extension:
 
     def __init__(self, name: str, *, tasks: Iterable[Any] = (), signals: Iterable[Any] = ()) -> None:
         check_extension_name(name)
-        self.name = name
-        self.tools: dict[str, Tool] = {}
-        self.sections: dict[str, Section] = {}
-        self.hooks: list[Hook] = []
-        self.wraps: list[Wrap] = []
-        self.tasks: dict[str, TaskDefinition] = {}
-        self.documents: dict[str, Document[Any]] = {}
-        self.entries: dict[str, EntryKind[Any]] = {}
+        self.name: Final = name
+        self._tools: dict[str, Tool] = {}
+        self._sections: dict[str, Section] = {}
+        self._hooks: list[Hook] = []
+        self._wraps: list[Wrap] = []
+        self._tasks: dict[str, TaskDefinition] = {}
+        self._documents: dict[str, Document[Any]] = {}
+        self._entries: dict[str, EntryKind[Any]] = {}
         self._frozen = False
+        # what others read: views, so that nothing gets in but through the checks
+        self.tools: Final[Mapping[str, Tool]] = MappingProxyType(self._tools)
+        self.sections: Final[Mapping[str, Section]] = MappingProxyType(self._sections)
+        self.tasks: Final[Mapping[str, TaskDefinition]] = MappingProxyType(self._tasks)
+        self.documents: Final[Mapping[str, Document[Any]]] = MappingProxyType(self._documents)
+        self.entries: Final[Mapping[str, EntryKind[Any]]] = MappingProxyType(self._entries)
         self.add(*tasks, *signals)
 
     def __repr__(self) -> str:
         return f"Extension({self.name!r})"
 
     def freeze(self) -> None:
-        """Refuse further changes (called when it is installed)."""
+        """Refuse further changes, of its tools too (called when it is installed)."""
         self._frozen = True
+        for tool in self._tools.values():
+            tool.freeze()
+
+    @property
+    def hooks(self) -> tuple[Hook, ...]:
+        """Its hooks, in the order of their definition."""
+        return tuple(self._hooks)
+
+    @property
+    def wraps(self) -> tuple[Wrap, ...]:
+        """Its wraps, innermost first."""
+        return tuple(self._wraps)
 
     def add(self, *things: Any) -> None:
-        """Register tasks, documents, entry kinds and tools that were defined elsewhere."""
+        """Register tasks, documents, entry kinds and tools that were defined elsewhere: all of them, or none.
+
+        Adding the same thing again changes nothing. Raises `InvalidDefinition` for another of the same name.
+        """
         self._check_open()
-        for thing in things:
-            if isinstance(thing, Tool):
-                _add(self.tools, thing.name, thing, f"extension {self.name}: tool")
-            elif isinstance(thing, Document):
-                _add(self.documents, thing.kind, thing, f"extension {self.name}: document")
-            elif hasattr(thing, "__perdure_task__"):
-                definition = task_definition(thing)
-                _add(self.tasks, definition.kind, definition, f"extension {self.name}: task")
-            elif hasattr(thing, "__perdure_entry__"):
-                kind = entry_kind(thing)
-                _add(self.entries, kind.kind, kind, f"extension {self.name}: entry kind")
-            else:
-                raise InvalidDefinition(
-                    f"extension {self.name}: cannot register {thing!r}", hint="tasks, documents, entry kinds or tools"
-                )
+        found = [self._place(thing) for thing in things]
+        added: dict[tuple[int, str], Any] = {}
+        for where, name, thing, what in found:
+            if added.setdefault((id(where), name), thing) is not thing:
+                raise InvalidDefinition(f"{what} {name!r} is defined twice")
+            _check_new(where, name, thing, what)
+        for where, name, thing, _ in found:
+            where[name] = thing
+
+    def _place(self, thing: Any) -> tuple[dict[str, Any], str, Any, str]:
+        """Where a thing goes, its name there, what is kept of it, and how errors call it."""
+        here = f"extension {self.name}:"
+        if isinstance(thing, Tool):
+            return self._tools, thing.name, thing, f"{here} tool"
+        if isinstance(thing, Document):
+            check_kind(thing.kind, f"{here} document kind")
+            return self._documents, thing.kind, thing, f"{here} document kind"
+        if hasattr(thing, "__perdure_task__"):
+            definition = task_definition(thing)
+            check_kind(definition.kind, f"{here} task kind")
+            return self._tasks, definition.kind, definition, f"{here} task kind"
+        if hasattr(thing, "__perdure_entry__"):
+            kind = entry_kind(thing)
+            check_kind(kind.kind, f"{here} entry kind")
+            return self._entries, kind.kind, kind, f"{here} entry kind"
+        raise InvalidDefinition(f"{here} cannot register {thing!r}", hint="tasks, documents, entry kinds or tools")
 
     @overload
     def tool(self, function: Callable[..., Any], /) -> Tool: ...
@@ -72,7 +104,7 @@ class Extension:
         replay: Replay = "unsafe",
         blocking: bool = False,
         sequential: bool = False,
-        prepare_arguments: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        prepare_arguments: Prepare | None = None,
     ) -> Callable[[Callable[..., Any]], Tool]: ...
     def tool(self, function: Any = None, /, **options: Any) -> Any:
         """Decorator: a function whose first parameter is the context becomes a tool.
@@ -91,38 +123,46 @@ class Extension:
     def section(self, name: str) -> Callable[[F], F]:
         """Decorator: `async (ctx) -> str | None` renders a part of the system prompt before each request."""
         self._check_open()
-        check_section_name(name, self.name)
+        what = f"extension {self.name}: section"
+        check_section_name(name, f"{what} name")
 
         def define(function: F) -> F:
-            check_callback(function, 1, f"extension {self.name}: section {name}")
-            _add(self.sections, name, Section(name, function, self.name), f"extension {self.name}: section")
+            self._check_open()
+            check_callback(function, "ctx", f"{what} {name}")
+            section = Section(name, function, self.name)
+            _check_new(self._sections, name, section, what)
+            self._sections[name] = section
             return function
 
         return define
 
-    def wrap_tool(self, tool: str) -> Callable[[F], F]:
+    def wrap_tool(self, tool: str | Tool) -> Callable[[F], F]:
         """Decorator: `async (ctx, args, call_next)` runs around whichever tool of that name wins. It never parks."""
         self._check_open()
+        name = tool_name(tool, f"extension {self.name}: wrap_tool")
 
         def define(function: F) -> F:
-            check_callback(function, 3, f"extension {self.name}: wrap of {tool}")
-            self.wraps.append(Wrap(tool, function, self.name))
+            self._check_open()
+            check_callback(function, "ctx, args, call_next", f"extension {self.name}: wrap of {name}")
+            self._wraps.append(Wrap(name, function, self.name))
             return function
 
         return define
 
-    def hook(self, point: str, *, tools: Iterable[str] | None = None) -> Callable[[F], F]:
+    def hook(self, point: str, *, tools: Iterable[str | Tool] | None = None) -> Callable[[F], F]:
         """Decorator: register `async (ctx, subject)` at a hook point. `tools` limits it to calls of these tools."""
         self._check_open()
         if point not in HOOK_POINTS:
-            raise InvalidDefinition(f"no hook point {point!r}", hint=f"hook points: {', '.join(HOOK_POINTS)}")
-        if isinstance(tools, str):
-            raise InvalidDefinition(f"extension {self.name}: tools is a list of names, not one text")
-        names = None if tools is None else frozenset(tools)
+            raise InvalidDefinition(
+                f"extension {self.name}: no hook point {point!r}", hint=f"hook points: {', '.join(HOOK_POINTS)}"
+            )
+        what = f"extension {self.name}: {point} hook"
+        names = tool_filter(point, tools, what)
 
         def define(function: F) -> F:
-            check_callback(function, 2, f"extension {self.name}: {point} hook")
-            self.hooks.append(Hook(point, function, names, self.name))
+            self._check_open()
+            check_callback(function, "ctx, subject", what)
+            self._hooks.append(Hook(point, function, names, self.name))
             return function
 
         return define
@@ -130,8 +170,8 @@ class Extension:
     @overload
     def before_tool(self, function: F, /) -> F: ...
     @overload
-    def before_tool(self, /, *, tools: Iterable[str] | None = None) -> Callable[[F], F]: ...
-    def before_tool(self, function: Any = None, /, *, tools: Iterable[str] | None = None) -> Any:
+    def before_tool(self, /, *, tools: Iterable[str | Tool] | None = None) -> Callable[[F], F]: ...
+    def before_tool(self, function: Any = None, /, *, tools: Iterable[str | Tool] | None = None) -> Any:
         """Decorator: asked before a call runs. May return the call with replaced arguments, `Block`, or `Sleep`."""
         define = self.hook("before_tool", tools=tools)
         return define if function is None else define(function)
@@ -139,8 +179,8 @@ class Extension:
     @overload
     def after_tool(self, function: F, /) -> F: ...
     @overload
-    def after_tool(self, /, *, tools: Iterable[str] | None = None) -> Callable[[F], F]: ...
-    def after_tool(self, function: Any = None, /, *, tools: Iterable[str] | None = None) -> Any:
+    def after_tool(self, /, *, tools: Iterable[str | Tool] | None = None) -> Callable[[F], F]: ...
+    def after_tool(self, function: Any = None, /, *, tools: Iterable[str | Tool] | None = None) -> Any:
         """Decorator: sees every result that a call writes; may return a replaced one."""
         define = self.hook("after_tool", tools=tools)
         return define if function is None else define(function)
@@ -148,8 +188,8 @@ class Extension:
     @overload
     def on_abort(self, function: F, /) -> F: ...
     @overload
-    def on_abort(self, /, *, tools: Iterable[str] | None = None) -> Callable[[F], F]: ...
-    def on_abort(self, function: Any = None, /, *, tools: Iterable[str] | None = None) -> Any:
+    def on_abort(self, /, *, tools: Iterable[str | Tool] | None = None) -> Callable[[F], F]: ...
+    def on_abort(self, function: Any = None, /, *, tools: Iterable[str | Tool] | None = None) -> Any:
         """Decorator: sees the result of a call that was stopped; may return a replaced one."""
         define = self.hook("on_abort", tools=tools)
         return define if function is None else define(function)
@@ -169,20 +209,6 @@ class Extension:
             )
 
 
-def check_section_name(name: Any, extension: str) -> None:
-    """Refuse a name that could not be stored, or not be read in a list of names."""
-    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= SECTION_NAME_LENGTH:
-        raise InvalidDefinition(f"extension {extension}: not a section name: {name!r}", hint="1 to 64 characters")
-
-
-def check_extension_name(name: Any) -> None:
-    """Refuse names that could be mistaken for something else in a path, a log or a document."""
-    from_ = "abcdefghijklmnopqrstuvwxyz0123456789_-."
-    if not isinstance(name, str) or not 0 < len(name) <= 64 or not set(name) <= set(from_) or not name[0].isalpha():
-        raise InvalidDefinition(f"not an extension name: {name!r}", hint="lower-case letters, digits, _, - and .")
-
-
-def _add(where: dict[str, Any], name: str, thing: Any, what: str) -> None:
-    if name in where and where[name] is not thing:
+def _check_new(where: Mapping[str, Any], name: str, thing: Any, what: str) -> None:
+    if where.get(name, thing) is not thing:
         raise InvalidDefinition(f"{what} {name!r} is defined twice")
-    where[name] = thing

@@ -1,11 +1,14 @@
 """Hooks, sections and wraps: how extensions step into what the agent does."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 from perdure.base.errors import InvalidDefinition
+from perdure.extensions.api import HookContext, SectionContext, ToolContext
+from perdure.extensions.signature import signature_of
+from perdure.extensions.tool import Tool, check_tool_name
 
 HOOK_POINTS: Final = (
     "before_request",
@@ -18,6 +21,14 @@ HOOK_POINTS: Final = (
     "on_abort",
     "before_compact",
 )
+TOOL_POINTS: Final = ("before_tool", "after_tool", "on_abort")
+"""Hook points that look at one call, and so may be limited to some tools."""
+
+HookFunction = Callable[[HookContext, Any], Awaitable[Any]]
+SectionFunction = Callable[[SectionContext], Awaitable[str | None]]
+CallNext = Callable[[dict[str, Any]], Awaitable[Any]]
+"""Goes on to the tool, or to the next wrap around it, with these arguments."""
+WrapFunction = Callable[[ToolContext, dict[str, Any], CallNext], Awaitable[Any]]
 
 
 @dataclass(frozen=True)
@@ -25,12 +36,13 @@ class Hook:
     """A function at a hook point. `tools` limits it to calls of these tools."""
 
     point: str
-    function: Callable[..., Any]
+    function: HookFunction
     tools: frozenset[str] | None = None
     extension: str = ""
 
     @property
     def name(self) -> str:
+        """How reports and reasons call it: the extension, then the function."""
         return f"{self.extension}.{getattr(self.function, '__name__', self.point)}"
 
     def concerns(self, tool: str) -> bool:
@@ -43,7 +55,7 @@ class Section:
     """A part of the system prompt, rendered before each request; None leaves it out."""
 
     name: str
-    function: Callable[..., Any]
+    function: SectionFunction
     extension: str = ""
 
 
@@ -52,20 +64,41 @@ class Wrap:
     """Decorates whichever tool of this name the conversation ends up with."""
 
     tool: str
-    function: Callable[..., Any]
+    function: WrapFunction
     extension: str = ""
 
 
-def check_callback(function: Any, arity: int, what: str) -> None:
-    """Refuse a hook, section or wrap that cannot be called as it will be."""
+def check_callback(function: Any, parameters: str, what: str) -> None:
+    """Refuse a hook, section or wrap that cannot be called with `parameters`, such as "ctx, call"."""
     if not callable(function):
-        raise InvalidDefinition(f"{what}: not a function")
+        raise InvalidDefinition(f"{what}: not a function: {function!r}")
     if not inspect.iscoroutinefunction(function):
         raise InvalidDefinition(f"{what}: make it an async function")
-    parameters = inspect.signature(function).parameters.values()
-    required = [
-        p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    accepted = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if len(required) > arity or len(accepted) < arity:
-        raise InvalidDefinition(f"{what}: it is called with {arity} arguments")
+    try:
+        signature_of(function).bind(*parameters.split(", "))
+    except TypeError as error:
+        raise InvalidDefinition(f"{what}: it is called as ({parameters}): {error}") from error
+
+
+def tool_filter(point: str, tools: Any, where: str) -> frozenset[str] | None:
+    """The tools that a hook looks at, None for all. Tools may stand for their names."""
+    if tools is None:
+        return None
+    if point not in TOOL_POINTS:
+        raise InvalidDefinition(f"{where}: only {', '.join(TOOL_POINTS)} can be limited to tools")
+    if isinstance(tools, str) or not isinstance(tools, Iterable):
+        raise InvalidDefinition(f"{where}: tools is a list of names, not {tools!r}", hint=f"tools=[{tools!r}]")
+    names = frozenset(tool_name(tool, where) for tool in tools)
+    if not names:
+        raise InvalidDefinition(f"{where}: tools is empty, so it would never be asked", hint="leave it out for all")
+    return names
+
+
+def tool_name(tool: Any, where: str) -> str:
+    """The name of a tool that is given by name or as itself."""
+    name = tool.name if isinstance(tool, Tool) else tool
+    try:
+        check_tool_name(name)
+    except InvalidDefinition as error:
+        raise InvalidDefinition(f"{where}: {error.what}", hint=error.hint) from error
+    return str(name)

@@ -8,6 +8,7 @@ from perdure.base.errors import InvalidDefinition
 EXTENSION_LENGTH: Final = 64
 KIND_LENGTH: Final = 128
 """Characters of a kind of task, document or entry: it stands in every record of that kind."""
+SECTION_LENGTH: Final = 64
 RESERVED: Final = "perdure"
 
 _EXTENSION: Final = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z0-9_-]+)*")
@@ -34,6 +35,14 @@ def check_kind(kind: Any, what: str) -> None:
         )
     if is_reserved(kind):
         raise InvalidDefinition(f"{what} {kind!r} uses the reserved prefix 'perdure.'")
+
+
+def check_section_name(name: Any, what: str) -> None:
+    """Refuse a name of a section that could not be shown on one line. `what` begins the error."""
+    if not isinstance(name, str) or not 0 < len(name) <= SECTION_LENGTH or not name.isprintable():
+        raise InvalidDefinition(
+            f"{what} is no name: {_shown(name)}", hint=f"1 to {SECTION_LENGTH} printable characters"
+        )
 
 
 def is_reserved(name: str) -> bool:

@@ -1,39 +1,54 @@
 """The registry: which extensions are installed. It may change while everything runs."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from perdure.base.errors import InvalidDefinition, NotFound
 from perdure.extensions.extension import Extension
 from perdure.session.documents import Document
+from perdure.session.entries import EntryKind
 from perdure.tasks.definition import TaskDefinition
+
+Listener = Callable[[], None]
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """The installed extensions at one moment, in order. Never changes."""
 
-    version: int
-    extensions: dict[str, Extension]
-    tasks: dict[str, TaskDefinition]
-    documents: dict[str, Document[Any]]
+    version: int = 0
+    """Counts the publications of its registry."""
+    extensions: Mapping[str, Extension] = field(default_factory=lambda: MappingProxyType({}))
+    tasks: Mapping[str, TaskDefinition] = field(default_factory=lambda: MappingProxyType({}))
+    documents: Mapping[str, Document[Any]] = field(default_factory=lambda: MappingProxyType({}))
+    entries: Mapping[str, EntryKind[Any]] = field(default_factory=lambda: MappingProxyType({}))
 
     def task(self, kind: str) -> TaskDefinition | None:
         """The code of a task kind, if an extension brings it."""
         return self.tasks.get(kind)
+
+    def document(self, kind: str) -> Document[Any] | None:
+        """A kind of document, if an extension brings it."""
+        return self.documents.get(kind)
+
+    def entry(self, kind: str) -> EntryKind[Any] | None:
+        """A kind of entry, if an extension brings it."""
+        return self.entries.get(kind)
 
 
 class Registry:
     """Installed extensions, in the order of installation.
 
     Installing under a name that is there replaces that extension in its place, in one step: running work finishes on
-    the code it took, the next phase, call and prompt take the new. What does not fit is refused as a whole.
+    the code it took, the next phase, call and prompt take the new. What does not fit is refused as a whole, and
+    nothing changes.
     """
 
     def __init__(self, extensions: Iterable[Extension] = ()) -> None:
-        self._listeners: list[Callable[[], None]] = []
-        self._snapshot = Snapshot(0, {}, {}, {})
+        self._listeners: dict[object, Listener] = {}
+        self._snapshot = Snapshot()
         for extension in extensions:
             self.install(extension)
 
@@ -42,10 +57,12 @@ class Registry:
         if not isinstance(extension, Extension):
             raise InvalidDefinition(f"not an extension: {extension!r}")
         self._publish({**self._snapshot.extensions, extension.name: extension})
-        extension.freeze()
 
     def uninstall(self, name: str) -> None:
-        """Remove an extension. Conversations that name it go on without it until it is back."""
+        """Remove an extension. Conversations that name it go on without it until it is back.
+
+        Raises `NotFound` if it is not installed.
+        """
         if name not in self._snapshot.extensions:
             raise NotFound(f"no extension {name!r} is installed")
         self._publish({key: value for key, value in self._snapshot.extensions.items() if key != name})
@@ -54,26 +71,63 @@ class Registry:
         """What is installed now."""
         return self._snapshot
 
-    def on_change(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call back after each change; returns a function that stops it."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+    def on_change(self, listener: Listener) -> Callable[[], None]:
+        """Call back after each change, once the new snapshot is there; returns a function that stops it.
+
+        A listener that raises keeps the others from nothing, and the change stands: its error comes out of `install`
+        or `uninstall` at the end.
+        """
+        key = object()
+        self._listeners[key] = listener
+
+        def stop() -> None:
+            self._listeners.pop(key, None)
+
+        return stop
 
     def _publish(self, extensions: dict[str, Extension]) -> None:
-        tasks: dict[str, TaskDefinition] = {}
-        documents: dict[str, Document[Any]] = {}
+        published = _checked(self._snapshot.version + 1, extensions)
         for extension in extensions.values():
-            _merge(tasks, extension.tasks, extension, "task kind")
-            _merge(documents, extension.documents, extension, "document kind")
-        self._snapshot = Snapshot(self._snapshot.version + 1, extensions, tasks, documents)
-        for listener in tuple(self._listeners):
-            listener()
+            extension.freeze()
+        self._snapshot = published
+        failed: list[Exception] = []
+        for listener in tuple(self._listeners.values()):
+            try:
+                listener()
+            except Exception as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
 
-def _merge(into: dict[str, Any], found: dict[str, Any], extension: Extension, what: str) -> None:
+def _checked(version: int, extensions: dict[str, Extension]) -> Snapshot:
+    tasks: dict[str, TaskDefinition] = {}
+    documents: dict[str, Document[Any]] = {}
+    entries: dict[str, EntryKind[Any]] = {}
+    owners: dict[tuple[str, str], str] = {}
+    for extension in extensions.values():
+        for what, into, found in (
+            ("task kind", tasks, extension.tasks),
+            ("document kind", documents, extension.documents),
+            ("entry kind", entries, extension.entries),
+        ):
+            _merge(into, found, extension.name, what, owners)
+    return Snapshot(
+        version,
+        MappingProxyType(extensions),
+        MappingProxyType(tasks),
+        MappingProxyType(documents),
+        MappingProxyType(entries),
+    )
+
+
+def _merge(
+    into: dict[str, Any], found: Mapping[str, Any], extension: str, what: str, owners: dict[tuple[str, str], str]
+) -> None:
     for name, thing in found.items():
-        if name.startswith("perdure."):
-            raise InvalidDefinition(f"extension {extension.name}: {what} {name!r} uses the reserved prefix 'perdure.'")
-        if name in into and into[name] is not thing:
-            raise InvalidDefinition(f"extension {extension.name}: {what} {name!r} is taken by another extension")
-        into[name] = thing
+        if into.setdefault(name, thing) is not thing:
+            raise InvalidDefinition(
+                f"extension {extension}: {what} {name!r} is taken by extension {owners[what, name]}",
+                hint="what is stored under a kind must have one meaning",
+            )
+        owners.setdefault((what, name), extension)
