@@ -11,14 +11,14 @@ from perdure.models.messages import AssistantMessage, ToolResultMessage, UserMes
 from perdure.models.protocol import Models
 from perdure.storage.memory import MemoryStorage
 from perdure.testing.clock import settle
-from perdure.testing.scripted_model import ScriptedModel, Turns
+from perdure.testing.scripted_model import ScriptedModel
 
 MODEL = "scripted:model"
 
 
 @asynccontextmanager
 async def agent(
-    turns: Turns | ScriptedModel,
+    turns: Any,
     *extensions: Extension,
     storage: Any = None,
     settings: Settings | None = None,
@@ -34,7 +34,7 @@ async def agent(
         settings=settings,
         clock=clock,
     )
-    async with asyncio.timeout(20), opening as harness:
+    async with asyncio.timeout(60), opening as harness:
         yield harness, await harness.root(**{"model": MODEL, **root})
 
 

@@ -1,7 +1,7 @@
 """What hooks, gates and wraps may do, and what becomes of it when they go wrong."""
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -127,9 +127,15 @@ async def test_gates_are_asked_in_the_order_of_the_extensions_until_one_blocks()
         assert asked == ["good", "good1", "last good1", "bad", "bad1"]
 
 
-@pytest.mark.parametrize(
-    "bad", [raising(ValueError("x")), giving("text"), giving(ToolResult("x", details={1: 1})), giving(ToolResult(5))]
-)  # type: ignore[arg-type]
+BAD_RESULTS: list[Any] = [
+    raising(ValueError("x")),
+    giving("text"),
+    giving(ToolResult("x", details={1: 1})),
+    giving(ToolResult(cast(Any, 5))),
+]
+
+
+@pytest.mark.parametrize("bad", BAD_RESULTS)
 async def test_a_result_hook_that_fails_is_reported_and_passed_over(bad: Any) -> None:
     after = Extension("after")
     after.after_tool(bad)

@@ -67,7 +67,7 @@ GIVEN: dict[str, tuple[Any, str]] = {
     "a cost that is no number": (ToolResult("x", usage=Usage(cost=math.nan)), "tool_error"),
     "control of a wrong type": (ToolResult("x", control="stop"), "tool_error"),  # type: ignore[arg-type]
     "diagnostics that are one text": (ToolResult("x", diagnostics="abc"), "tool_error"),  # type: ignore[arg-type]
-    "an attachment of no text": (ToolResult([Attachment(5, "x")]), "tool_error"),  # type: ignore[arg-type,list-item]
+    "an attachment of no text": (ToolResult([Attachment(5, "x")]), "tool_error"),  # type: ignore[arg-type]
     "a sleep without anything": (Sleep(), "invalid_park"),
     "a stray cancellation": (asyncio.CancelledError(), "tool_error: the tool cancelled itself"),
     "an error group": (ExceptionGroup("many", [ValueError("one")]), "tool_error: ExceptionGroup"),
@@ -166,7 +166,7 @@ POLICIES = [("safe", "safe", 2), ("unsafe", "safe", 1), ("safe", "unsafe", 1)]
 async def test_a_cut_call_runs_again_only_if_it_was_and_is_safe(
     recorded: Any, today: Any, runs: int, gated: bool
 ) -> None:
-    gate, ran = Gate(), []
+    gate, ran = Gate(), list[str]()
 
     def tool(replay: Any) -> Extension:
         extension = Extension("cut")
@@ -189,7 +189,7 @@ async def test_a_cut_call_runs_again_only_if_it_was_and_is_safe(
         return extension
 
     storage = MemoryStorage()
-    turns = [call("work"), "end"]
+    turns: list[Any] = [call("work"), "end"]
     async with agent(ScriptedModel.by_progress(turns), tool(recorded), storage=storage) as (_, root):
         submission = await root.submit("go")
         await gate.reached.wait()
@@ -227,7 +227,7 @@ async def test_a_cut_call_whose_tool_is_gone_is_interrupted() -> None:
         await gate.stop()
         return "worked"
 
-    turns = [call("work"), "end"]
+    turns: list[Any] = [call("work"), "end"]
     async with agent(ScriptedModel.by_progress(turns), extension, storage=storage) as (_, root):
         await root.submit("go")
         await gate.reached.wait()

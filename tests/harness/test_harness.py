@@ -16,6 +16,8 @@ from perdure.testing.clock import FakeClock, settle
 from perdure.testing.scripted_model import ScriptedModel, call, fail, say
 from tests.agent.kit import MODEL, Gate, agent, ask, results
 
+MISSING: list[dict[str, Any]] = [{"key": "no"}, {"id": 99}, {"id": -1}, {}]
+
 
 def working(gate: Gate, *, stubborn: bool = False) -> Extension:
     extension = Extension("working")
@@ -65,7 +67,7 @@ async def test_a_second_opener_is_told_who_has_it(tmp_path: Path) -> None:
 
 async def test_opening_starts_nothing_and_resume_does() -> None:
     storage, gate = MemoryStorage(), Gate()
-    turns = [call("work"), "end"]
+    turns: list[Any] = [call("work"), "end"]
     async with agent(ScriptedModel.by_progress(turns), working(gate), storage=storage) as (_, root):
         await root.submit("a")
         await gate.reached.wait()
@@ -144,9 +146,9 @@ async def test_conversations_are_found_by_id_and_by_key() -> None:
         assert len({fork.id for fork in made}) == 1
         assert (await harness.conversation(key="slack:../..")).id == made[0].id
         assert (await harness.conversation(made[0].id)).id == made[0].id
-        for missing in ({"key": "no"}, {"id": 99}, {"id": -1}, {}):
+        for missing in MISSING:
             with pytest.raises(NotFound):
-                await harness.conversation(**missing)  # type: ignore[arg-type]
+                await harness.conversation(**missing)
 
 
 async def test_an_environment_object_serves_all_calls_and_a_function_is_asked_for_each(tmp_path: Path) -> None:
