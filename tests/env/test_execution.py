@@ -1,8 +1,10 @@
 """Commands that make it hard: faster than their reader, without a launcher, with others at their pipes."""
 
 import asyncio
+import errno
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from perdure.env import containment, files
-from perdure.env.errors import BadCommand, FileNotThere, NotFolder
+from perdure.env.errors import BadCommand, EnvError, FileNotThere, NotFolder
 from perdure.env.execution import CHUNKS_AT_A_STRETCH
 from perdure.env.local import LocalEnv
 from perdure.env.protocol import ExecEnd
@@ -158,6 +160,18 @@ async def test_a_folder_that_cannot_be_entered_is_named(tmp_path: Path) -> None:
         await LocalEnv(tmp_path).exec("true", cwd="nowhere")
     with pytest.raises(NotFolder, match="file is not a folder"):
         await LocalEnv(tmp_path).exec("true", cwd="file")
+
+
+async def test_a_machine_without_room_for_a_process_is_not_blamed_on_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(subprocess, "Popen", full)
+    with pytest.raises(EnvError, match="cannot be started now") as caught:
+        await LocalEnv(tmp_path).exec("true")
+    assert str(tmp_path) not in str(caught.value)
 
 
 async def test_a_reap_of_text_that_no_tag_can_be_finds_nothing(tmp_path: Path) -> None:

@@ -92,12 +92,14 @@ def env_error(error: OSError | ValueError, path: str) -> EnvError:
     return BadPath(f"not a path: {shown!r}: {_plainly(error)}", path=path)
 
 
-def command_error(error: OSError | ValueError, cwd: str) -> EnvError:
+def command_error(error: OSError | ValueError) -> EnvError:
     """Why a command could not be started, as ours: its folder, or what was to be run."""
     if isinstance(error, OSError) and error.errno == errno.E2BIG:
         return BadCommand("the command is longer than the system takes", hint="put it into a file and run that")
+    if isinstance(error, OSError) and error.filename is None:  # no process, memory or descriptor left
+        return EnvError(f"the command cannot be started now: {error.strerror or error}")
     if isinstance(error, OSError):
-        return env_error(error, os.fsdecode(error.filename or cwd))
+        return env_error(error, os.fsdecode(error.filename))
     return BadCommand(f"the command cannot be run: {_plainly(error)}")
 
 

@@ -58,7 +58,7 @@ def start(
                 start_new_session=True,
             )
         except (OSError, ValueError) as error:
-            raise command_error(error, cwd) from error
+            raise command_error(error) from error
         ours.pop_all()
     for descriptor in (out_read, err_read, status_read):
         os.set_blocking(descriptor, False)
