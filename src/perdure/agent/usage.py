@@ -8,7 +8,6 @@ from perdure.base.ids import ConversationId
 from perdure.base.jsonvalue import escape
 from perdure.models.messages import Usage
 from perdure.tasks.transaction import TaskTransaction
-
 TOKENS = ("input", "output", "cache_read", "cache_write")
 
 
@@ -26,8 +25,10 @@ async def book(tx: TaskTransaction, conversation: ConversationId, group: str, na
     row = dict(known) if known is not None else _empty()
     row["requests"] += 1
     if usage is not None:
-        for field in TOKENS:
-            row[field] += getattr(usage, field)
+        row["input"] += usage.input
+        row["output"] += usage.output
+        row["cache_read"] += usage.cache_read
+        row["cache_write"] += usage.cache_write
     if usage is None or usage.cost is None:
         row["unpriced"] += 1
     else:

@@ -7,7 +7,7 @@ import msgspec
 from perdure.agent.submissions import Settled, settled_of
 from perdure.base.errors import NotFound, Unanswered
 from perdure.base.ids import ConversationId, EntryId, SubmissionId
-from perdure.models.messages import AssistantMessage, Usage, decode_messages, text_of
+from perdure.models.messages import AssistantMessage, Message, Usage, decode_messages, text_of
 from perdure.storage.records import SubmissionStatus
 
 
@@ -47,10 +47,7 @@ class Submission:
             raise Unanswered(settled.reason or "unanswered", settled.detail)
         if settled.answer is None:
             return Answer("", None)
-        entry = await self._harness.session.store.entry(settled.answer)
-        if entry is None:
-            raise NotFound(f"entry {settled.answer} is gone")
-        messages = decode_messages(entry.messages)
+        messages = await self._messages(settled.answer)
         message = messages[0] if messages else None
         usage = message.usage if isinstance(message, AssistantMessage) else None
         return Answer(text_of(message) if message is not None else "", settled.answer, usage)
@@ -59,6 +56,17 @@ class Submission:
         """Withdraw it while it is queued; once it is placed, abort its run. False if it was settled already."""
         aborted: bool = await self._harness.actions.abort_submission(self.conversation_id, self.id)
         return aborted
+
+    async def _messages(self, id: EntryId) -> list[Message]:
+        """The messages of the answer: from the transcript at work, if it is in memory, else from the store."""
+        transcript = self._harness.agent.transcripts.held(self.conversation_id)
+        held: list[Message] | None = None if transcript is None else transcript.find(id)
+        if held is not None:
+            return held
+        entry = await self._harness.session.store.entry(id)
+        if entry is None:
+            raise NotFound(f"entry {id} is gone")
+        return decode_messages(entry.messages)
 
     async def _record(self) -> Any:
         record = await self._harness.session.store.submission(self.id)

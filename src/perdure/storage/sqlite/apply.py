@@ -1,5 +1,6 @@
 """A batch as statements. Runs inside an open SQL transaction; whoever calls commits it or rolls it back."""
 
+from collections.abc import Iterator
 from typing import Final
 
 import apsw
@@ -48,6 +49,8 @@ class BatchWriter:
         """The newest batch's own records tell its seq and the next free id."""
         self._rewindable: dict[int, bool] = {}
         """Documents that have a base, and whether they keep their history."""
+        self._alone: set[int] = set()
+        """Documents of which nothing is stored but one base: the next base takes its row."""
 
     def write(self, batch: Batch) -> None:
         """Everything of the batch but the head, which `move_head` writes once for a whole transaction."""
@@ -85,6 +88,7 @@ class BatchWriter:
         self.seq, self.next_id = seq, next_id
         self._names.forget()
         self._rewindable.clear()
+        self._alone.clear()
 
     def _name(self, text: str) -> int:
         number = self._names.number(text)
@@ -275,6 +279,7 @@ class BatchWriter:
         )
         if document.retired is not None:
             self._rewindable.pop(document.id, None)
+            self._alone.discard(document.id)
             self._execute(WRITES["document_whole"], values)
             if self._changes() == 1:
                 return
@@ -287,14 +292,21 @@ class BatchWriter:
             raise StorageRejected(f"document {each.source} has no value at commit {each.at}")
 
     def _revision(self, revision: Revision) -> None:
-        rewindable = self._rewindable.get(revision.document)
+        document = revision.document
+        values = (document, revision.seq, revision.base, revision.version, revision.body)
+        if document in self._alone:
+            if revision.base:
+                self._execute(WRITES["only_revision"], values)
+                return
+            self._alone.discard(document)
+        rewindable = self._rewindable.get(document)
         if rewindable is None:
             rewindable = self._learn(revision)
         elif revision.base and not rewindable:
-            self._execute(WRITES["forget_revisions"], (revision.document, revision.seq))
-        self._execute(
-            WRITES["revision"], (revision.document, revision.seq, revision.base, revision.version, revision.body)
-        )
+            self._execute(WRITES["forget_revisions"], (document, revision.seq))
+        self._execute(WRITES["revision"], values)
+        if revision.base and not rewindable:
+            self._alone.add(document)
 
     def _learn(self, revision: Revision) -> bool:
         """The first revision of a document that this writer meets since it was opened."""
@@ -308,6 +320,7 @@ class BatchWriter:
             self._execute(WRITES["forget_revisions"], (revision.document, revision.seq))
         if len(self._rewindable) >= KNOWN_DOCUMENTS:
             self._rewindable.clear()
+            self._alone.clear()
         self._rewindable[revision.document] = rewindable
         return rewindable
 
@@ -319,12 +332,23 @@ def _joined(task: Task) -> str | None:
 def _tells(batch: Batch, first_new: int) -> bool:
     """Whether the store's newest entry will have the batch's seq, and its largest id be the one before the next."""
     newest = batch.entries[-1]
-    if newest.seq != batch.seq or newest.id < first_new or any(entry.id > newest.id for entry in batch.entries):
+    last = batch.next_id - 1
+    if newest.seq != batch.seq or newest.id < first_new:
         return False
-    ids = [newest.id, *(write.task.id for write in batch.tasks), *(each.target.id for each in batch.copies)]
+    if len(batch.entries) > 1 and any(entry.id > newest.id for entry in batch.entries):
+        return False
+    return newest.id == last or last in _ids(batch)
+
+
+def _ids(batch: Batch) -> Iterator[int]:
+    """The ids of all records but entries."""
+    for write in batch.tasks:
+        yield write.task.id
+    for each in batch.copies:
+        yield each.target.id
     for records in (batch.conversations, batch.submissions, batch.documents):
-        ids += [record.id for record in records]
-    return max(ids) + 1 == batch.next_id
+        for record in records:
+            yield record.id
 
 
 def weight(batch: Batch) -> int:

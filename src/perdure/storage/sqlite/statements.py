@@ -126,6 +126,7 @@ WRITES: Final = {
     "WHERE document = ?1 AND seq <= ?2 AND seq >= (SELECT seq FROM revision "
     "WHERE document = ?1 AND seq <= ?2 AND base = 1 ORDER BY seq DESC LIMIT 1)",
     "revision": "INSERT INTO revision VALUES (?1, ?2, ?3, ?4, ?5)",
+    "only_revision": "UPDATE revision SET seq = ?2, base = ?3, version = ?4, body = ?5 WHERE document = ?1",
     "forget_revisions": "DELETE FROM revision WHERE document = ?1 AND seq < ?2",
     "blob": "INSERT INTO blob VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
 }
