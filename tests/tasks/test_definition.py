@@ -230,6 +230,17 @@ def test_only_phases_of_the_same_task_make_a_checkpoint() -> None:
             PAYMENT.checkpoint(wrong, (), {})
 
 
+def test_a_phase_of_another_task_is_refused_though_it_has_the_same_name() -> None:
+    @task("shop.double")
+    class Double:
+        @phase(first=True)
+        async def charge(self, run: Any, attempt: int = 1) -> Next[Any]:
+            return Next()
+
+    with pytest.raises(InvalidValue, match=r"Double\.charge is a phase of another task"):
+        PAYMENT.checkpoint(Double().charge, (), {})
+
+
 def test_a_phase_that_a_subclass_replaced_is_another_phase() -> None:
     class Changed(Payment):
         @phase
