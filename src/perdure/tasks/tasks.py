@@ -15,7 +15,7 @@ from perdure.tasks.definition import TaskCatalog, TaskDefinition
 from perdure.tasks.index import Index
 from perdure.tasks.outcomes import Orphaned, Outcome
 from perdure.tasks.ownership import Tree
-from perdure.tasks.scheduler import Reporter, Scheduler
+from perdure.tasks.scheduler import LOST, Reporter, Scheduler
 from perdure.tasks.states import closed, decode_memos, hold, outcome_of, reopened, with_memo
 from perdure.tasks.transaction import TaskTransaction
 
@@ -90,12 +90,24 @@ class Tasks:
         self._arm()
 
     async def close(self, timeout: float) -> list[str]:
-        """Stop scheduling, write running tasks back to their checkpoints; name the code that would not stop."""
+        """Stop scheduling, write running tasks back to their checkpoints; name the code that would not stop.
+
+        Of a session that is lost nothing is written back and nothing raised: the next open does the same.
+        """
         if self._cancel_alarm is not None:
             self._cancel_alarm()
         stuck = await self.scheduler.stop(timeout)
         for chore in list(self._chores):
             chore.cancel()
+        try:
+            await self._put_back()
+        except LOST as error:
+            if self.session.usable:
+                raise
+            self.report("close", error)
+        return stuck
+
+    async def _put_back(self) -> None:
         found = sorted(self.index.running)
         for start in range(0, len(found), BATCH):
             async with self.session.transaction() as tx:
@@ -103,7 +115,6 @@ class Tasks:
                     record = await tx.task(id)
                     if record is not None and record.status == "running":
                         tx.put_task(closed(record))
-        return stuck
 
     # commit rules
 
