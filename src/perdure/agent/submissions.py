@@ -10,7 +10,7 @@ from perdure.agent.entries import UserEntry, put
 from perdure.base import jsonvalue
 from perdure.base.errors import Busy, InvalidValue, RequestConflict
 from perdure.base.ids import ConversationId, EntryId, SubmissionId, TaskId
-from perdure.models.messages import Content, UserMessage, decode_messages
+from perdure.models.messages import Attachment, Content, Text, UserMessage, decode_messages
 from perdure.session.entries import encode_entry
 from perdure.storage.records import Submission
 from perdure.tasks.transaction import TaskTransaction
@@ -52,16 +52,25 @@ def input_draft(
     """An input, checked: text or a list of text and attachment blocks."""
     if when_busy not in ("follow_up", "steer", "reject"):
         raise InvalidValue(f'when_busy is "follow_up", "steer" or "reject", not {when_busy!r}')
-    builtins = msgspec.to_builtins(content)
-    jsonvalue.check(builtins)
-    encoded = jsonvalue.encode(builtins)
+    plain = [_plain(block) for block in content] if isinstance(content, list | tuple) else content
+    jsonvalue.check(plain)
+    encoded = jsonvalue.encode(plain)
     try:
         decoded = _content_decoder.decode(encoded)
     except msgspec.ValidationError as error:
         raise InvalidValue(f"an input is text, or a list of text and attachment blocks: {error}") from error
     if not decoded:
         raise InvalidValue("an input cannot be empty")
-    return _draft("input", encoded, builtins, request_id, when_busy, notify)
+    return _draft("input", encoded, plain, request_id, when_busy, notify)
+
+
+def _plain(block: Any) -> Any:
+    """A block as the object it is stored as. Only its own fields are opened: an encoder would turn bytes that somebody
+    put into one into text, and go down without a bound."""
+    if not isinstance(block, Text | Attachment):
+        return block
+    fields = {name: value for name in block.__struct_fields__ if (value := getattr(block, name)) is not None}
+    return {"type": block.__struct_config__.tag, **fields}
 
 
 def write_draft(entry: Any, *, request_id: str | None = None, head: EntryId | Literal[True] | None = None) -> Draft:

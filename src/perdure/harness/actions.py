@@ -8,7 +8,7 @@ from perdure.agent.documents import LiveDoc
 from perdure.agent.generation import Generation
 from perdure.agent.runs import arrive, withdraw_queued
 from perdure.agent.submissions import Draft, Settled, admit, dequeue, settle, settled_of
-from perdure.base.errors import Error, NotFound
+from perdure.base.errors import Error, InvalidValue, NotFound
 from perdure.base.ids import ConversationId, EntryId, SubmissionId, TaskId
 from perdure.harness.keys import KeysDoc
 from perdure.session.publication import Publication
@@ -57,6 +57,8 @@ class Actions:
         self, parent: ConversationId, entry: EntryId, *, owner: TaskId | None, key: str | None
     ) -> ConversationId:
         """Fork a conversation (see `Conversation.fork`)."""
+        if key is not None and (not isinstance(key, str) or not key):
+            raise InvalidValue(f"a conversation's key is a text that is not empty, not {key!r}")
         async with self._session.transaction() as tx:
             if key is not None:
                 keys = await tx.doc(KeysDoc)
