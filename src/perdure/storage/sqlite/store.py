@@ -52,7 +52,7 @@ class SqliteStorage(SqliteReads):
     ) -> None:
         if durability not in ("power", "process"):
             raise InvalidValue(f"durability {durability!r}", hint='"power" or "process"')
-        self._path = os.path.realpath(path)
+        self._path = _real_path(path)
         super().__init__(self._path)
         self._flush = durability == "power"
         self._read_only = read_only
@@ -223,3 +223,13 @@ def _leave_all_behind() -> None:
 
 
 os.register_at_fork(after_in_child=_leave_all_behind)
+
+
+def _real_path(path: str | os.PathLike[str]) -> str:
+    """The path, links resolved; the engine takes UTF-8 without NUL and nothing else."""
+    try:
+        real = os.path.realpath(os.fsdecode(path))
+        real.encode()
+    except ValueError as error:  # also what cannot be encoded
+        raise InvalidValue(f"no path for a store: {path!r}", hint="UTF-8 text without NUL") from error
+    return real
