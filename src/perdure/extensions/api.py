@@ -4,7 +4,7 @@ The rooms above fill these protocols. Annotate with them where only `perdure.ext
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol, overload
+from typing import Any, Literal, Protocol, TypeVar, overload
 
 from perdure.base.ids import ConversationId, EntryId, SubmissionId, TaskId
 from perdure.env.protocol import ExecutionEnv
@@ -14,6 +14,8 @@ from perdure.session.documents import Document
 from perdure.storage.records import Entry, SubmissionStatus
 from perdure.tasks.outcomes import Outcome
 from perdure.tasks.transaction import TaskTransaction
+
+T = TypeVar("T")
 
 
 class AgentView(Protocol):
@@ -180,11 +182,11 @@ class _Remembering(Protocol):
     @overload
     async def memo(self, name: str) -> Any: ...
     @overload
-    async def memo(self, name: str, *, type: Any) -> Any: ...
+    async def memo(self, name: str, *, type: type[T]) -> T | None: ...
     @overload
-    async def memo(self, name: str, value: Any, *, type: Any = None) -> Any:
+    async def memo(self, name: str, value: T, *, type: Any = None) -> T:
         """The stored value. With a value: stored first if there is none yet, so that the first writer wins, also
-        across a crash. Without: None if there is none. `type` says what to decode it as.
+        across a crash. Without: None if there is none. Values are JSON; others need their `type`.
 
         Hooks and the task that they look at share the names: prefix yours. None cannot be stored, names that begin
         with `perdure.` are refused.

@@ -37,12 +37,14 @@ class Resolved:
 
 
 def stored_selection(value: Any, what: str) -> Any:
-    """A selection as it is stored: a list is exact, an edit becomes an object. A single text is refused."""
+    """A selection as it is stored: a list is exact, an edit becomes an object. A single text is refused, and so is
+    adding tools: every tool of the selected extensions is on offer. Raises `InvalidValue`."""
     if isinstance(value, str):
-        raise InvalidValue(
-            f"{what} is a list of names, not one text", hint=f"[{value!r}], Add({value!r}) or Remove({value!r})"
-        )
+        edits = f"Remove({value!r})" if what == "tools" else f"Add({value!r}) or Remove({value!r})"
+        raise InvalidValue(f"{what} is a list of names, not one text", hint=f"[{value!r}], {edits}")
     if isinstance(value, Changed):
+        if what == "tools" and value.kind == "add":
+            raise InvalidValue("tools cannot be added by themselves", hint="add the extension that brings them")
         return {value.kind: _names(value.names, what)}
     if not isinstance(value, Iterable) or isinstance(value, bytes | Mapping):
         raise InvalidValue(f"{what} is a list of names, not {type(value).__name__}")
@@ -99,6 +101,3 @@ def _tools(extensions: list[Extension]) -> dict[str, ResolvedTool]:
         for wrap in extension.wraps:
             wraps.setdefault(wrap.tool, []).append(wrap)
     return {name: ResolvedTool(tool, tuple(wraps.get(name, ()))) for name, tool in tools.items()}
-
-
-Selection = Mapping[str, Any]

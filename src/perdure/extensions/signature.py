@@ -162,6 +162,8 @@ def _members(hint: Any) -> list[Any]:
 
 def _parameter(parameter: inspect.Parameter, hint: Any, tool: str) -> Parameter:
     where = f"tool {tool}, parameter {parameter.name}"
+    for extra in getattr(hint, "__metadata__", ()):
+        _refuse_what_only_fields_have(extra, where)
     codec(hint, where=where)  # refused here, the error tells a programmer where; later ones tell a model
     made = codec(hint, where=parameter.name)
     if parameter.default is parameter.empty:
@@ -201,16 +203,15 @@ def _described(hint: Any, documented: str | None, where: str) -> str | None:
         said = extra if isinstance(extra, str) else getattr(extra, "description", None)
         if isinstance(said, str) and said:
             texts.append(said)
-        _refuse_field_of_signature(extra, where)
     if len(set(texts)) > 1:
         raise InvalidDefinition(f"{where}: it has several descriptions", hint="describe it once")
     return texts[0] if texts else None
 
 
-def _refuse_field_of_signature(extra: Any, where: str) -> None:
+def _refuse_what_only_fields_have(extra: Any, where: str) -> None:
     """What a pydantic `Field` can say of a model's field and nothing honours for a parameter."""
     is_required = getattr(extra, "is_required", None)
     if callable(is_required) and not is_required():
         raise InvalidDefinition(f"{where}: its default stands in Field", hint="write it as the parameter's default")
-    if isinstance(getattr(extra, "alias", None), str):
+    if any(getattr(extra, name, None) for name in ("alias", "validation_alias", "serialization_alias")):
         raise InvalidDefinition(f"{where}: a parameter has no alias", hint="rename the parameter")
