@@ -34,7 +34,7 @@ async def agent(
         settings=settings,
         clock=clock,
     )
-    async with asyncio.timeout(60), opening as harness:
+    async with asyncio.timeout(30), opening as harness:
         yield harness, await harness.root(**{"model": MODEL, **root})
 
 
