@@ -15,7 +15,7 @@ from perdure.agent.tool_task import ToolTask
 from perdure.agent.usage import total
 from perdure.base.clock import Clock, SystemClock
 from perdure.base.errors import NotFound
-from perdure.base.ids import ROOT, ConversationId
+from perdure.base.ids import ROOT, ConversationId, TaskId
 from perdure.extensions.registry import Registry
 from perdure.harness.actions import Actions
 from perdure.harness.conversation import Conversation
@@ -148,6 +148,10 @@ class Harness:
         """Start scheduling: interrupted work goes on."""
         await self.tasks.resume()
 
+    async def orphan_missing(self) -> list[TaskId]:
+        """End the abort-marked tasks whose code is not installed, without cleanup; returns them."""
+        return await self.tasks.orphan_missing()
+
     def wake(self) -> Wake:
         """Whether anything could run now, else when something will. For hosts that exit while nothing runs."""
         return self.tasks.wake()
@@ -217,6 +221,7 @@ async def _open(
         session.rules.append(check_entries)
         session.rules.append(close_ended)
         session.rules.append(lambda tx: advance_generations(agent, tx))
+        tasks.orphans = lambda: agent.settings.orphan_missing
         await tasks.open(recover=recover)
         harness = Harness(session, agent, tasks, reports)
         if own_models is not None:

@@ -51,6 +51,8 @@ class Tasks:
         self.index = Index(session.store.working.tasks)
         self.scheduler = Scheduler(self)
         self.restart_limit = restart_limit
+        self.orphans: Callable[[], bool] = lambda: False
+        """Whether abort-marked tasks whose code is not installed end by themselves; asked at each decision."""
         self._ends: dict[TaskId, list[asyncio.Future[Outcome]]] = {}
         self._cancel_alarm: Callable[[], None] | None = None
         self._alarm_at: int | None = None
@@ -87,6 +89,8 @@ class Tasks:
         self.session.check_usable()
         self.scheduler.active = True
         await self.reserve_pending()
+        if self.orphans():
+            await self.orphan_missing()
         self._arm()
 
     async def close(self, timeout: float) -> list[str]:
@@ -185,6 +189,8 @@ class Tasks:
     def _published(self, publication: Publication) -> None:
         if self.scheduler.active:
             self.scheduler.published(publication)
+            if self.orphans() and any(self._is_stranded(change.after) for change in publication.tasks):
+                self._chore(self.orphan_missing())
         for change in publication.tasks:
             if change.after.status == "terminal":
                 outcome = None
@@ -194,6 +200,9 @@ class Tasks:
                         waiting.set_result(outcome)
         if self.scheduler.active:
             self._arm()
+
+    def _is_stranded(self, task: Task) -> bool:
+        return task.status == "pending" and task.abort_requested and self.catalog.task(task.kind) is None
 
     def _arm(self) -> None:
         deadline = self.index.next_deadline()
