@@ -1,158 +1,142 @@
-"""The registry: whole changes, or none."""
+"""Installing, replacing and removing code while agents run."""
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from perdure.base.errors import InvalidDefinition, NotFound
-from perdure.extensions.extension import Extension
-from perdure.extensions.registry import Registry
-from perdure.session.documents import Document
-from perdure.session.entries import entry, entry_kind
-from perdure.tasks.decisions import Next
-from perdure.tasks.definition import phase, task, task_definition
-from perdure.tasks.runtime import TaskRun
+from perdure import Document, Extension, InvalidDefinition, NotFound, Registry, TaskRun, phase, task
+from perdure.storage.memory import MemoryStorage
+from perdure.testing.clock import settle
+from perdure.testing.scripted_model import ScriptedModel, call
+from tests.agent.kit import Gate, agent, ask, results
 
 
-def deploy() -> type:
-    @task("ops.deploy")
-    class Deploy:
-        @phase(first=True)
-        async def go(self, run: TaskRun) -> Next[None]:
-            return run.complete(None)
+def version(text: str, gate: Gate | None = None) -> Extension:
+    extension = Extension("changing")
 
-    return Deploy
+    @extension.tool
+    async def tell(ctx: Any) -> str:
+        """Tell."""
+        if gate is not None:
+            await gate.stop()
+        return text
 
-
-def note() -> type:
-    @entry("ops.note")
-    class Note:
-        text: str
-
-    return Note
-
-
-def board() -> Document[Any]:
-    return Document("ops.board", dict, initial=dict)
-
-
-def bundle(name: str, *things: Any) -> Extension:
-    extension = Extension(name)
-    extension.add(*things)
     return extension
 
 
-def test_a_snapshot_finds_what_extensions_bring() -> None:
-    kind, document, text = deploy(), board(), note()
-    snapshot = Registry([bundle("a", kind), bundle("b", document, text)]).snapshot()
-    assert list(snapshot.extensions) == ["a", "b"]
-    assert snapshot.task("ops.deploy") is task_definition(kind)
-    assert snapshot.document("ops.board") is document
-    assert snapshot.entry("ops.note") is entry_kind(text)
-    assert [snapshot.task("x"), snapshot.document("x"), snapshot.entry("x")] == [None] * 3
+HOSTILE = [
+    "",
+    "../../x",
+    "..%2f..%2fx",
+    "/etc/x",
+    "a/b",
+    "x" * 300,
+    "a\x00",
+    "．．",
+    "C:\\x",
+    "..",
+    ".a",
+    "A",
+    "a b",
+    5,
+]
 
 
-def test_the_same_name_replaces_in_place() -> None:
-    registry = Registry([Extension("a"), Extension("b")])
-    before = registry.snapshot()
-    new = bundle("a", deploy())
-    registry.install(new)
-    after = registry.snapshot()
-    assert list(after.extensions) == ["a", "b"]
-    assert after.extensions["a"] is new
-    assert after.version == before.version + 1
-    assert not before.tasks
-    registry.install(bundle("a", deploy()))
-    assert after.extensions["a"] is new, "a snapshot never changes"
-
-
-def test_a_snapshot_cannot_be_written_to() -> None:
-    snapshot = Registry([Extension("a")]).snapshot()
-    for mapping in (snapshot.extensions, snapshot.tasks, snapshot.documents, snapshot.entries):
-        with pytest.raises(TypeError):
-            mapping["x"] = None  # type: ignore[index]
-
-
-@pytest.mark.parametrize(
-    ("make", "what"),
-    [(deploy, "task kind 'ops.deploy'"), (board, "document kind 'ops.board'"), (note, "entry kind 'ops.note'")],
-)
-def test_one_kind_has_one_meaning(make: Any, what: str) -> None:
-    registry = Registry([bundle("a", make())])
-    before, told = registry.snapshot(), list[int]()
-    registry.on_change(lambda: told.append(1))
-    second = bundle("b", deploy() if make is not deploy else board(), make())
-    with pytest.raises(InvalidDefinition) as refused:
-        registry.install(second)
-    assert refused.value.what == f"extension b: {what} is taken by extension a"
-    assert registry.snapshot() is before
-    assert not told
-    second.hook("on_yield")
-
-
-def test_the_same_thing_may_be_brought_twice() -> None:
-    shared = deploy()
-    registry = Registry([bundle("a", shared), bundle("b", shared)])
-    registry.uninstall("a")
-    assert registry.snapshot().task("ops.deploy") is task_definition(shared)
-
-
-def test_an_uninstalled_extension_is_gone_and_can_come_back() -> None:
-    one = bundle("a", deploy())
-    registry = Registry([one, Extension("b")])
-    registry.uninstall("a")
-    assert list(registry.snapshot().extensions) == ["b"]
-    assert registry.snapshot().task("ops.deploy") is None
-    registry.install(one)
-    assert list(registry.snapshot().extensions) == ["b", "a"]
-    with pytest.raises(NotFound, match=r"^no extension 'c' is installed$"):
-        registry.uninstall("c")
-
-
-@pytest.mark.parametrize("thing", ["a", None, Extension, {"name": "a"}])
-def test_only_extensions_are_installed(thing: Any) -> None:
-    with pytest.raises(InvalidDefinition, match=r"^not an extension: "):
-        Registry([thing])
-
-
-def test_listeners_see_the_new_snapshot_until_they_stop() -> None:
-    registry = Registry()
-    seen: list[list[str]] = []
-
-    def listener() -> None:
-        seen.append(list(registry.snapshot().extensions))
-
-    stop, stop_again = registry.on_change(listener), registry.on_change(listener)
-    registry.install(Extension("a"))
-    stop()
-    stop()
-    registry.install(Extension("b"))
-    stop_again()
-    registry.uninstall("a")
-    assert seen == [["a"], ["a"], ["a", "b"]]
-
-
-def test_a_listener_that_raises_stops_neither_the_change_nor_the_others() -> None:
-    registry = Registry()
-    told: list[str] = []
-
-    def broken() -> None:
-        raise ValueError("no")
-
-    registry.on_change(broken)
-    registry.on_change(lambda: told.append("other"))
-    extension = Extension("a")
-    with pytest.raises(ValueError, match="no"):
-        registry.install(extension)
-    assert told == ["other"]
-    assert registry.snapshot().extensions["a"] is extension
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_that_could_be_a_path_is_refused(name: Any) -> None:
     with pytest.raises(InvalidDefinition):
-        extension.hook("on_yield")
+        Extension(name)
 
 
-def test_a_listener_may_change_the_registry() -> None:
-    registry = Registry()
-    registry.on_change(lambda: registry.install(Extension("b")) if "b" not in registry.snapshot().extensions else None)
-    registry.install(Extension("a"))
-    assert list(registry.snapshot().extensions) == ["a", "b"]
-    assert registry.snapshot().version == 2
+@pytest.mark.parametrize("name", ["", "x" * 65, "a\nb", "\ud800", 5, None])
+def test_a_section_name_that_could_not_be_stored_is_refused(name: Any) -> None:
+    extension = Extension("a")
+    with pytest.raises(InvalidDefinition):
+
+        @extension.section(name)
+        async def render(ctx: Any) -> str:
+            return "x"
+
+
+async def test_running_work_finishes_on_the_code_it_took_and_the_next_call_takes_the_new() -> None:
+    gate = Gate()
+    async with agent([call("tell"), call("tell"), "end"], version("old", gate)) as (harness, root):
+        submission = await root.submit("a")
+        await gate.reached.wait()
+        harness.agent.registry.install(version("new"))
+        gate.go.set()
+        assert (await submission.wait()).text == "end"
+        assert await results(root) == ["old", "new"]
+
+
+def test_replacing_keeps_the_place_and_a_clash_changes_nothing() -> None:
+    registry = Registry([Extension("a"), version("old"), Extension("c")])
+    registry.install(version("new"))
+    assert list(registry.snapshot().extensions) == ["a", "changing", "c"]
+    Document("test.doc", dict[str, int])
+    before = registry.snapshot()
+    first, second = Extension("first"), Extension("second")
+    for extension in (first, second):
+        extension.add(Document("test.doc", dict[str, int]))
+    registry.install(first)
+    known = registry.snapshot()
+    assert known.version == before.version + 1
+    for bad in (second, "text", None):
+        with pytest.raises(InvalidDefinition):
+            registry.install(bad)  # type: ignore[arg-type]
+        assert registry.snapshot() is known
+    second.section("still open")
+    with pytest.raises(NotFound):
+        registry.uninstall("second")
+
+
+def test_an_installed_extension_is_frozen() -> None:
+    extension = version("old")
+    Registry([extension])
+    with pytest.raises(InvalidDefinition):
+        extension.section("late")
+    with pytest.raises(InvalidDefinition):
+        extension.add(Document("test.late", dict[str, int]))
+
+
+def test_a_reserved_prefix_is_refused() -> None:
+    with pytest.raises(InvalidDefinition):
+        Extension("a").add(Document("perdure.mine", dict[str, int]))
+
+
+async def test_uninstalling_takes_the_tool_from_the_next_request_and_installing_gives_it_back() -> None:
+    model = ScriptedModel(["one", "two", "three"])
+    async with agent(model, version("x")) as (harness, root):
+        await root.configure(extensions=["changing"])
+        await ask(root)
+        harness.agent.registry.uninstall("changing")
+        await ask(root)
+        assert (await root.agent()).resolved.unknown == ("changing",)
+        harness.agent.registry.install(version("y"))
+        await ask(root)
+        assert [len(request.tools) for request in model.requests] == [1, 0, 1]
+
+
+@task("test.late", version=1)
+class Late:
+    @phase(first=True)
+    async def go(self, run: TaskRun) -> Any:
+        return run.complete("ran")
+
+
+async def test_a_task_without_its_code_is_blocked_and_runs_when_the_code_is_installed() -> None:
+    storage = MemoryStorage()
+    async with agent([], Extension("late", tasks=[Late]), storage=storage) as (harness, root):
+        async with harness.session.transaction() as tx:
+            id = tx.create_task(Late(), conversation=root.id)
+    async with agent([], storage=storage) as (harness, root):
+        await harness.resume()
+        (row,) = harness.inspect()["tasks"]
+        assert row["blocked"]
+        assert not harness.wake().active
+        waiting = asyncio.create_task(harness.tasks.wait(id))
+        harness.agent.registry.install(Extension("late", tasks=[Late]))
+        assert (await waiting).status == "completed"
+        await settle()
+        assert harness.inspect()["tasks"] == []

@@ -2,6 +2,7 @@
 
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,14 +23,14 @@ def scratch_repository(path: Path) -> Path:
     return path
 
 
-def calls(*made: tuple[str, object]) -> dict[str, object]:
+def calls(*made: tuple[str, object]) -> dict[str, Any]:
     return {"calls": [{"name": name, "arguments": arguments} for name, arguments in made]}
 
 
 @pytest.mark.slow
 async def test_an_agent_mends_a_repository_over_http_through_cuts_limits_and_bad_arguments(tmp_path: Path) -> None:
     repository = scratch_repository(tmp_path / "repository")
-    script = [
+    script: list[dict[str, Any]] = [
         {"text": "Let me look at it, at length", "cut": 2},
         {"status": 429, "headers": {"retry-after": "0"}, "error": {"message": "slow down", "type": "requests"}},
         calls(("read", {"path": "add.py"}), ("bash", {"command": "python3 add.py 2>&1 | tail -1"})),
