@@ -66,6 +66,15 @@ def test_the_make_verbs_that_pages_name_exist() -> None:
     assert named - verbs == set()
 
 
+def test_the_tests_that_pages_name_exist() -> None:
+    named = {
+        found for name in PAGES for found in re.findall(r"`(tests/\S+\.py)::(\w+)`", (ROOT / name).read_text("utf-8"))
+    }
+    assert named
+    missing = [f"{file}::{test}" for file, test in named if f"def {test}(" not in (ROOT / file).read_text("utf-8")]
+    assert missing == []
+
+
 def test_a_page_whose_code_fails_is_found(tmp_path: Path) -> None:
     page = tmp_path / "bad.md"
     page.write_text("# Bad\n\n```python\nx = 1\n```\n\n```python\nassert x == 2\n```\n")
