@@ -29,7 +29,7 @@ INITS_WITH_NAMES = {"src/perdure/__init__.py", "src/perdure/tools/__init__.py"}
 ENTRY_POINTS = ("perdure", "perdure.wakes", "perdure.cli.main", "perdure.env.launcher")
 """What a user imports or runs. `perdure.testing` is public too, but what nothing here uses is dead there as well."""
 
-TESTS_ACROSS_ROOMS = {"repo", "crash", "simulation", "replay", "live", "examples"}
+TESTS_ACROSS_ROOMS = {"repo", "crash", "traps", "simulation", "replay", "live", "examples"}
 
 MACHINE_PATH = re.compile(r"(?<![\w./-])/(?:work|root|Users|home)/\w+")
 REGISTRY = re.compile(r"pypi[.]org|python[h]osted|npmj[s][.]|art[i]factory|proxy[.]golang|index[-]url", re.IGNORECASE)
