@@ -23,6 +23,8 @@ HERE = Path(__file__).resolve().parent
 RAW, OURS = "raw_sqlite.py", "peer_perdure.py"
 SECONDS = 120
 """A process of the kit may take this long."""
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""As users run it: with compiled files kept."""
 SIZES = {"BENCH_STEPS": "1000", "BENCH_TURNS": "200"}
 
 Numbers = dict[str, Any]
@@ -67,7 +69,7 @@ class Kit:
     def environment(self, folder: Path, variant: str, more: dict[str, str]) -> dict[str, str]:
         path = os.pathsep.join([str(HERE.parent / "src"), os.environ.get("PYTHONPATH", "")])
         own = {"BENCH_DIR": str(folder), "BENCH_VARIANT": variant, "PYTHONPATH": path}
-        return {**os.environ, **own, **more}
+        return {**ENVIRONMENT, **own, **more}
 
     def run(self, script: str, workload: str, variant: str, folder: Path | None = None, **more: str) -> Numbers:
         """One process, to its end; what it measured."""
@@ -222,7 +224,7 @@ def opening(kit: Kit, reps: int) -> list[Promise]:
 
 def cpu_ms(*arguments: str) -> float:
     """User and system time of one interpreter, in milliseconds."""
-    environment = {**os.environ, "PYTHONPATH": str(HERE.parent / "src")}
+    environment = {**ENVIRONMENT, "PYTHONPATH": str(HERE.parent / "src")}
     quiet = [(os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0)]
     pid = os.posix_spawn(sys.executable, [sys.executable, *arguments], environment, file_actions=quiet)
     _, status, usage = os.wait4(pid, 0)

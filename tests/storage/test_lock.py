@@ -69,7 +69,7 @@ def test_the_lock_lies_beside_the_real_file(tmp_path: Path) -> None:
     link.symlink_to(real)
     lock = OwnerLock(link)
     lock.acquire()
-    assert lock_path(link) == tmp_path / "real.lock"
+    assert lock_path(link) == str(tmp_path / "real.lock")
     assert (tmp_path / "real.lock").exists()
     with pytest.raises(StorageInUse):
         OwnerLock(real).acquire()

@@ -1,8 +1,9 @@
 """One tool call on its way to its code: found, checked, and shown to the gates."""
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.agent.agent import Agent, AgentNames
 from perdure.agent.foreign import LOST, asked, close_quietly
@@ -18,8 +19,7 @@ from perdure.models.messages import AssistantMessage, ToolCall, decode_messages
 from perdure.tasks.runtime import TaskRun
 
 
-@dataclass(frozen=True)
-class CallSite:
+class CallSite(msgspec.Struct, frozen=True):
     """A call with the tool that answers it, as of this invocation."""
 
     agent: Agent

@@ -1,34 +1,30 @@
 """What a response means for the run. Pure."""
 
-from dataclasses import dataclass
+import msgspec
 
 from perdure.models.messages import AssistantMessage, Text, ToolCall
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """The run has its answer."""
 
     text: str
 
 
-@dataclass(frozen=True)
-class Round:
+class Round(msgspec.Struct, frozen=True):
     """The model calls tools."""
 
     calls: list[ToolCall]
 
 
-@dataclass(frozen=True)
-class NoAnswer:
+class NoAnswer(msgspec.Struct, frozen=True):
     """The response ends the run without an answer: refused, cut at the length limit, or empty."""
 
     reason: str
     detail: str
 
 
-@dataclass(frozen=True)
-class Empty:
+class Empty(msgspec.Struct, frozen=True):
     """Nothing but thinking, or nothing at all: worth one more attempt."""
 
 

@@ -2,7 +2,6 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import msgspec
@@ -31,8 +30,7 @@ class ContextEntry(msgspec.Struct, frozen=True, gc=False):
         return cls(entry.id, entry.kind, messages, entry.head, entry.edits)
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(msgspec.Struct, frozen=True):
     """What a model reads, as of one moment. Its lists are never changed; whoever changes one makes a copy."""
 
     messages: list[Message]

@@ -1,6 +1,5 @@
 """The built-in kinds of entries. Their messages are all they hold, so they are stored once."""
 
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 import msgspec
@@ -45,48 +44,42 @@ class _MessageKind:
         return self._class(messages[0] if messages else None)
 
 
-@dataclass(frozen=True)
-class UserEntry:
+class UserEntry(msgspec.Struct, frozen=True):
     """What a person or program said."""
 
     message: UserMessage
     KIND: ClassVar[str] = "perdure.user"
 
 
-@dataclass(frozen=True)
-class AssistantEntry:
+class AssistantEntry(msgspec.Struct, frozen=True):
     """One response of a model; cut-off and failed ones are kept too (`message.stop`)."""
 
     message: AssistantMessage
     KIND: ClassVar[str] = "perdure.assistant"
 
 
-@dataclass(frozen=True)
-class ToolResultEntry:
+class ToolResultEntry(msgspec.Struct, frozen=True):
     """The result of one tool call."""
 
     message: ToolResultMessage
     KIND: ClassVar[str] = "perdure.tool_result"
 
 
-@dataclass(frozen=True)
-class SystemEntry:
+class SystemEntry(msgspec.Struct, frozen=True):
     """A change of the system prompt or of the offered tools."""
 
     message: SystemMessage
     KIND: ClassVar[str] = "perdure.system"
 
 
-@dataclass(frozen=True)
-class SummaryEntry:
+class SummaryEntry(msgspec.Struct, frozen=True):
     """A summary that stands for the older messages; it carries the head."""
 
     message: UserMessage
     KIND: ClassVar[str] = "perdure.summary"
 
 
-@dataclass(frozen=True)
-class ResetEntry:
+class ResetEntry(msgspec.Struct, frozen=True):
     """A new beginning, with the note it begins from, if any."""
 
     message: UserMessage | None

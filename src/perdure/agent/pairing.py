@@ -1,7 +1,6 @@
 """A message list that any provider takes: every call has its one result, every id is unique, nothing is empty."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import msgspec
@@ -39,8 +38,7 @@ CALL_ID_CHARACTERS: Final = 64
 Spoken = TypeVar("Spoken", UserMessage, ToolResultMessage)
 
 
-@dataclass(slots=True)
-class _Slot:
+class _Slot(msgspec.Struct):
     """The place of one call's result."""
 
     index: int

@@ -1,7 +1,8 @@
 """Preparing a request: sections to a prompt change, the context to messages, hooks over them."""
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.agent.agent import Agent, AgentNames
 from perdure.agent.context import Context, for_model
@@ -21,8 +22,7 @@ from perdure.models.protocol import Model, ModelRequest
 from perdure.tasks.runtime import TaskRun
 
 
-@dataclass(frozen=True)
-class Prepared:
+class Prepared(msgspec.Struct, frozen=True):
     """What a request will be made from."""
 
     model: str

@@ -1,9 +1,10 @@
 """The system prompt as a sequence of stored changes: what a model saw can be replayed at any place of a transcript."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
+
+import msgspec
 
 from perdure.models.messages import Message, SystemMessage, ToolOffer
 
@@ -21,11 +22,10 @@ Rendered = tuple[str, str | Keep | None]
 """A section's name and its text now; None: it is left out."""
 
 
-@dataclass(frozen=True)
-class PromptState:
+class PromptState(msgspec.Struct, frozen=True):
     """The sections in their order and the tools on offer, as of one place of a transcript. Never changed in place."""
 
-    sections: Mapping[str, str] = field(default_factory=dict)
+    sections: Mapping[str, str] = msgspec.field(default_factory=dict)
     tools: tuple[ToolOffer, ...] = ()
 
 

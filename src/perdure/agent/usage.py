@@ -8,6 +8,7 @@ from perdure.base.ids import ConversationId
 from perdure.base.jsonvalue import escape
 from perdure.models.messages import Usage
 from perdure.tasks.transaction import TaskTransaction
+
 TOKENS = ("input", "output", "cache_read", "cache_write")
 
 

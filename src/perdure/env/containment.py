@@ -7,14 +7,13 @@ thawed without us. The tag is no proof of completeness: `env -i` removes it, and
 import os
 import signal
 import time
-from pathlib import Path
 from typing import Final, NamedTuple
 
 TAG_VARIABLE: Final = "PERDURE_CALL"
 """Marks what a call starts; its executions may be many."""
 EXECUTION_VARIABLE: Final = "PERDURE_EXECUTION"
 """Marks what one execution starts."""
-LAUNCHER: Final = str(Path(__file__).with_name("launcher.py"))
+LAUNCHER: Final = os.path.join(os.path.dirname(__file__), "launcher.py")
 LAUNCHER_SECONDS: Final = 2.0
 """How long a launcher may take to end its descendants, which it knows better than we do, before it is killed too."""
 REAP_SECONDS: Final = 5.0
@@ -90,19 +89,24 @@ def _send(process: Marked, number: signal.Signals) -> None:
         os.close(handle)
 
 
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
 def _words(pid: str, what: str) -> list[bytes]:
-    return Path("/proc", pid, what).read_bytes().split(b"\0")
+    return _read(f"/proc/{pid}/{what}").split(b"\0")
 
 
 def _state(pid: int) -> tuple[str, int, str]:
     """State, session and start time."""
-    text = Path(f"/proc/{pid}/stat").read_bytes().decode("utf-8", "replace")
+    text = _read(f"/proc/{pid}/stat").decode("utf-8", "replace")
     fields = text[text.rindex(")") + 2 :].split()
     return fields[0], int(fields[3]), fields[19]
 
 
 def _name(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/comm").read_bytes().decode("utf-8", "replace").strip()
+        return _read(f"/proc/{pid}/comm").decode("utf-8", "replace").strip()
     except OSError:
         return "ended"

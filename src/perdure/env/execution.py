@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import secrets
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -37,7 +36,7 @@ def start(
 
     The launcher is told to die with the thread that starts it, so that thread must be one that lasts.
     """
-    mark = secrets.token_hex(16)
+    mark = os.urandom(16).hex()
     marks = {EXECUTION_VARIABLE: mark} if tag is None else {EXECUTION_VARIABLE: mark, TAG_VARIABLE: tag}
     with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
         alive_read, alive_write = _pipe(theirs, ours)

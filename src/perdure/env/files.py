@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import secrets
 import stat as modes
 from collections.abc import Iterator
 
@@ -31,7 +30,7 @@ def write(path: str, data: bytes) -> None:
         before = _existing(target, path)
         folder = os.path.dirname(target)
         os.makedirs(folder, exist_ok=True)
-        beside = os.path.join(folder, f".perdure-{secrets.token_hex(8)}.tmp")
+        beside = os.path.join(folder, f".perdure-{os.urandom(8).hex()}.tmp")
         try:
             _write_beside(folder, beside, data, before)
             os.replace(beside, target)

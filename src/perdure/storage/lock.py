@@ -7,7 +7,6 @@ import socket
 import struct
 import time
 import weakref
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -30,9 +29,9 @@ REMOTE: Final = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs"})
 _held: "weakref.WeakSet[OwnerLock]" = weakref.WeakSet()
 
 
-def lock_path(store: str | os.PathLike[str]) -> Path:
+def lock_path(store: str | os.PathLike[str]) -> str:
     """The lock file of a store: beside the real file, whatever links lead to it."""
-    return Path(os.path.realpath(store) + ".lock")
+    return os.path.realpath(store) + ".lock"
 
 
 def read_owner(store: str | os.PathLike[str]) -> dict[str, Any] | None:
@@ -196,7 +195,7 @@ def _alive(owner: dict[str, Any]) -> bool:
     return True
 
 
-def _same_file(descriptor: int, path: Path) -> bool:
+def _same_file(descriptor: int, path: str) -> bool:
     try:
         named = os.stat(path)
     except FileNotFoundError:
@@ -204,9 +203,9 @@ def _same_file(descriptor: int, path: Path) -> bool:
     return os.path.samestat(os.fstat(descriptor), named)
 
 
-def _cannot_lock(path: Path, error: OSError) -> StorageError:
+def _cannot_lock(path: str, error: OSError) -> StorageError:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return StorageError(f"there is no folder {path.parent}", hint="create it first")
+        return StorageError(f"there is no folder {os.path.dirname(path)}", hint="create it first")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return StorageReadOnly(
             f"{path} may not be written: {error.strerror}", hint="open the store read-only, or change the permissions"

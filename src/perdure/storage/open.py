@@ -2,9 +2,9 @@
 
 import os
 from typing import Any, Final
-from urllib.parse import parse_qsl, unquote
 
 from perdure.base.errors import InvalidValue
+from perdure.storage import percent
 from perdure.storage.memory import MemoryStorage
 from perdure.storage.protocol import Storage
 from perdure.storage.sqlite.store import Durability, SqliteStorage
@@ -65,7 +65,7 @@ def _sqlite_url(rest: str, text: str) -> tuple[str, dict[str, Any]]:
         if host not in ("", "localhost"):
             raise InvalidValue(f"a SQLite file on another machine: {text!r}", hint="sqlite:///absolute/path")
         path = slash + path
-    return unquote(path), {name: _option(name, value, text) for name, value in parse_qsl(query, True)}
+    return percent.decoded(path), {name: _option(name, value, text) for name, value in percent.query(query)}
 
 
 def _option(name: str, value: str, text: str) -> object:

@@ -3,11 +3,11 @@
 import os
 import struct
 from typing import Final
-from urllib.parse import quote
 
 import apsw
 
 from perdure.base.errors import StorageCorrupt, StorageError, StorageReadOnly, TooNew
+from perdure.storage import percent
 from perdure.storage.records import StorageHead
 from perdure.storage.sqlite.errors import translate
 from perdure.storage.sqlite.rows import Row
@@ -134,7 +134,7 @@ def connect_reader(path: str, *, read_only: bool) -> apsw.Connection:
             # No log and no way to make one: nobody writes here, so the file alone is the store.
             connection.close(True)
             connection = apsw.Connection(
-                f"file:{quote(os.fsencode(path))}?mode=ro&immutable=1",
+                f"file:{percent.encoded(os.fsencode(path))}?mode=ro&immutable=1",
                 flags=READ_ONLY | apsw.SQLITE_OPEN_URI,
                 statementcachesize=STATEMENTS_CACHED,
             )

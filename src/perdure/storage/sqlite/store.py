@@ -5,7 +5,6 @@ import contextlib
 import os
 import threading
 import weakref
-from importlib.resources import files
 from typing import Final, Literal
 
 import apsw
@@ -27,6 +26,7 @@ CHECKPOINT_PAGES: Final = 1000
 """Pages of 4 KiB in the write-ahead log after which it is written into the file, beside the commits."""
 LONGEST_LOG_PAGES: Final = 4 * CHECKPOINT_PAGES
 """Pages of the log after which a commit itself finishes the checkpoint: most of it was done beside it by then."""
+SCHEMA: Final = os.path.join(os.path.dirname(__file__), "schema.sql")
 COMMIT_THREAD: Final = "perdure-commit"
 
 _open: "weakref.WeakSet[SqliteStorage]" = weakref.WeakSet()
@@ -96,8 +96,7 @@ class SqliteStorage(SqliteReads):
         self._lock.acquire()
         self._closing = None
         try:
-            schema = files("perdure.storage.sqlite").joinpath("schema.sql").read_text("utf-8")
-            connection, head = connect_writer(self._path, schema)
+            connection, head = connect_writer(self._path, _schema())
             self._connection = connection
             self._begin_reading(connect_reader(self._path, read_only=False))
             connection.set_wal_hook(self._log_grew)
@@ -214,6 +213,11 @@ def _finish(connection: apsw.Connection) -> None:
         return
     finally:
         connection.close(True)
+
+
+def _schema() -> str:
+    with open(SCHEMA, encoding="utf-8") as file:
+        return file.read()
 
 
 def _leave_all_behind() -> None:
