@@ -124,6 +124,7 @@ async def test_a_value_that_is_no_object_changes_by_set_and_its_difference_is_st
             await tx.doc(text, ROOT)
 
 
+@settings(max_examples=10)
 @given(
     st.dictionaries(st.text(max_size=3), values, max_size=4), st.dictionaries(st.text(max_size=3), values, max_size=4)
 )
