@@ -35,8 +35,15 @@ async def poisoned_run(shop: Shop, path: Path, durability: Durability) -> list[S
         root = await harness.root(model=MODEL)
         first = await root.submit("pay", request_id="first")
         second = await root.submit("and then?", request_id="second")
-        waits = (first.wait(), first.settled(), second.wait(), root.wait_idle())
-        got = list(await asyncio.gather(*map(caught, waits)))
+        ends = harness.tasks.wait((await root.live())["run"]["generation"])
+        waits = (first.wait(), first.settled(), second.wait(), root.wait_idle(), ends)
+        async with asyncio.timeout(PATIENCE), harness.watch_document(LiveDoc, ROOT) as watch:
+            waiting = asyncio.gather(*map(caught, waits))
+            asyncio.get_running_loop().call_later(0.05, shop.go.set)
+            got = list(await waiting)
+            async for frame in watch:
+                assert frame.value["run"] is not None, "nothing is shown that is not stored"
+        assert watch.ended is not None
         got.append(await caught(root.submit("later")))
         got.append(await caught(root.configure(instructions="more")))
         got.append(await caught(harness.session.snapshot(LiveDoc, ROOT)))
@@ -129,6 +136,7 @@ async def test_a_lock_that_is_given_back_in_time_is_waited_for(tmp_path: Path, h
         asyncio.get_running_loop().call_later(0.3, holder.release)
 
     shop = Shop(hold_shortly)
+    shop.go.set()
     model = ScriptedModel([call("pay"), say("Paid.")])
     storage = SqliteStorage(tmp_path / "s.db", busy_timeout=10)
     async with Harness.open(storage, registry=Registry([shop.extension]), models=model) as harness:
@@ -235,3 +243,31 @@ async def test_a_disk_that_fills_up_while_an_answer_streams_ends_every_wait(
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
     async with opening(say("short"), 8) as harness:
         assert await ask(await harness.root(), "talk", request_id="talk") == "short"
+
+
+@pytest.mark.parametrize("durability", DURABILITIES)
+async def test_a_close_without_room_raises_nothing_and_loses_nothing(
+    tmp_path: Path, durability: Durability, no_growth: Trouble
+) -> None:
+    before, reached = resource.getrlimit(resource.RLIMIT_FSIZE), asyncio.Event()
+
+    async def stand_still() -> None:
+        await no_growth()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, before[1]))
+        reached.set()
+        await asyncio.Event().wait()
+
+    shop = Shop(stand_still)
+    async with asyncio.timeout(PATIENCE):
+        harness = await shop.harness(tmp_path / "s.db", durability)
+        root = await harness.root(model=MODEL)
+        first = await root.submit("pay", request_id="first")
+        await root.submit("and then?", request_id="second")
+        shop.go.set()
+        await reached.wait()
+        waiting = asyncio.ensure_future(caught(first.wait()))
+        await asyncio.sleep(0)
+        assert await harness.close() == []
+        assert isinstance(await waiting, SessionPoisoned)
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    await finishes_once(shop, tmp_path / "s.db", durability)

@@ -27,6 +27,8 @@ class Shop:
 
     def __init__(self, trouble: Trouble | None = None) -> None:
         self.paid = 0
+        self.go = asyncio.Event()
+        """Set once everybody waits: the trouble may come."""
         self._trouble = trouble
         self.extension = Extension("shop")
         self.extension.tool(description="Pay.")(self.pay)
@@ -35,6 +37,7 @@ class Shop:
     async def pay(self, ctx: Any) -> str:
         self.paid += 1
         if self._trouble is not None:
+            await self.go.wait()
             await self._trouble()
         return LONG_RESULT
 
