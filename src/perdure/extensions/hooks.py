@@ -2,8 +2,9 @@
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from perdure.base.errors import InvalidDefinition
 from perdure.extensions.api import HookContext, SectionContext, ToolContext
@@ -31,8 +32,7 @@ CallNext = Callable[[dict[str, Any]], Awaitable[Any]]
 WrapFunction = Callable[[ToolContext, dict[str, Any], CallNext], Awaitable[Any]]
 
 
-@dataclass(frozen=True)
-class Hook:
+class Hook(msgspec.Struct, frozen=True):
     """A function at a hook point. `tools` limits it to calls of these tools."""
 
     point: str
@@ -50,8 +50,7 @@ class Hook:
         return self.tools is None or tool in self.tools
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(msgspec.Struct, frozen=True):
     """A part of the system prompt, rendered before each request; None leaves it out."""
 
     name: str
@@ -59,8 +58,7 @@ class Section:
     extension: str = ""
 
 
-@dataclass(frozen=True)
-class Wrap:
+class Wrap(msgspec.Struct, frozen=True):
     """Decorates whichever tool of this name the conversation ends up with."""
 
     tool: str

@@ -1,9 +1,10 @@
 """The registry: which extensions are installed. It may change while everything runs."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
+
+import msgspec
 
 from perdure.base.errors import InvalidDefinition, NotFound
 from perdure.extensions.extension import Extension
@@ -14,16 +15,15 @@ from perdure.tasks.definition import TaskDefinition
 Listener = Callable[[], None]
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(msgspec.Struct, frozen=True):
     """The installed extensions at one moment, in order. Never changes."""
 
     version: int = 0
     """Counts the publications of its registry."""
-    extensions: Mapping[str, Extension] = field(default_factory=lambda: MappingProxyType({}))
-    tasks: Mapping[str, TaskDefinition] = field(default_factory=lambda: MappingProxyType({}))
-    documents: Mapping[str, Document[Any]] = field(default_factory=lambda: MappingProxyType({}))
-    entries: Mapping[str, EntryKind[Any]] = field(default_factory=lambda: MappingProxyType({}))
+    extensions: Mapping[str, Extension] = msgspec.field(default_factory=lambda: MappingProxyType({}))
+    tasks: Mapping[str, TaskDefinition] = msgspec.field(default_factory=lambda: MappingProxyType({}))
+    documents: Mapping[str, Document[Any]] = msgspec.field(default_factory=lambda: MappingProxyType({}))
+    entries: Mapping[str, EntryKind[Any]] = msgspec.field(default_factory=lambda: MappingProxyType({}))
 
     def task(self, kind: str) -> TaskDefinition | None:
         """The code of a task kind, if an extension brings it."""

@@ -1,8 +1,9 @@
 """From stored names to the code of one conversation's agent. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from perdure.base.errors import InvalidValue
 from perdure.extensions.extension import Extension
@@ -12,16 +13,14 @@ from perdure.extensions.results import Changed
 from perdure.extensions.tool import Tool
 
 
-@dataclass(frozen=True)
-class ResolvedTool:
+class ResolvedTool(msgspec.Struct, frozen=True):
     """A tool and what wraps it, innermost first."""
 
     tool: Tool
     wraps: tuple[Wrap, ...] = ()
 
 
-@dataclass(frozen=True)
-class Resolved:
+class Resolved(msgspec.Struct, frozen=True):
     """What a selection of names means now."""
 
     extensions: tuple[str, ...]

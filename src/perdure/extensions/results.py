@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final, Generic, Literal, TypeVar
 
@@ -56,8 +55,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=False):
     structured: Any = None
 
 
-@dataclass(frozen=True)
-class Sleep(Generic[C]):
+class Sleep(msgspec.Struct, Generic[C], frozen=True):
     """Park the call until a time, a signal, or whichever comes first; the tool then runs again with `ctx.wake`."""
 
     signals: Sequence[SignalKey] = ()
@@ -65,8 +63,7 @@ class Sleep(Generic[C]):
     checkpoint: C | None = None
 
 
-@dataclass(frozen=True)
-class Wait(Generic[C]):
+class Wait(msgspec.Struct, Generic[C], frozen=True):
     """Park the call until tasks have ended; the tool then runs again with `ctx.wake`."""
 
     on: Sequence[TaskId] = ()
@@ -74,26 +71,23 @@ class Wait(Generic[C]):
     checkpoint: C | None = None
 
 
-@dataclass(frozen=True)
-class Block:
+class Block(msgspec.Struct, frozen=True):
     """A gate's no: the call does not run, and the model reads the reason."""
 
     reason: str
 
 
-@dataclass(frozen=True)
-class Continue:
+class Continue(msgspec.Struct, frozen=True):
     """Sends the agent back to work with this input."""
 
     input: str
 
 
-@dataclass(frozen=True)
-class Changed:
+class Changed(msgspec.Struct, frozen=True):
     """An edit of a selection: names to add to, or remove from, the host's default."""
 
     kind: Literal["add", "remove"]
-    names: tuple[str, ...] = field(default=())
+    names: tuple[str, ...] = msgspec.field(default=())
 
 
 def Add(*names: str) -> Changed:  # reads as a value at the call

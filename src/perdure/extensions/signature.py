@@ -5,9 +5,10 @@ import inspect
 import operator
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Never, NoReturn, Union, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from perdure.base import jsonvalue
 from perdure.base.errors import InvalidDefinition, InvalidValue
@@ -20,8 +21,7 @@ _TEXT_OR_PARK: Final = (str, None, NoneType, Never, NoReturn, ToolResult, Sleep,
 """What a tool returns that is no typed value of its own."""
 
 
-@dataclass(frozen=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     """One parameter of a tool, as models give it."""
 
     name: str
@@ -30,8 +30,7 @@ class Parameter:
     default: Any
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(msgspec.Struct, frozen=True):
     """A tool's parameters, what it returns, and the schema of its arguments.
 
     `returns` is the type of an ordinary value, which goes out as JSON; None where there is none beside text, results
