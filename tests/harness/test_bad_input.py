@@ -45,7 +45,7 @@ async def put(harness: Harness, value: Any) -> None:
         (await tx.doc(BoxDoc, ROOT))["content"] = value
 
 
-async def append(harness: Harness, note: Note) -> None:
+async def append(harness: Harness, note: Any) -> None:
     """Put a note into the root's transcript."""
     async with harness.session.transaction() as tx:
         tx.append_entry(ROOT, note)
@@ -229,14 +229,36 @@ async def test_a_key_of_a_conversation_is_a_text(key: Any) -> None:
         assert harness.session.seq == before
 
 
-@pytest.mark.parametrize("text", [HALF])
-async def test_an_entry_that_cannot_be_stored_is_refused(text: str) -> None:
+@entry("test.shown", version=1)
+class Shown:
+    """An entry whose messages are whatever `SHOWN` has at a place."""
+
+    place: int
+
+    def to_model(self) -> Any:
+        return SHOWN[self.place]
+
+
+SHOWN: list[Any] = [
+    [UserMessage(HALF)],
+    [UserMessage([Text("x", provider={"raw": b"x"})])],
+    [UserMessage([Text("x", provider={"n": 2**53})])],
+    [UserMessage(5)],  # type: ignore[arg-type]
+    [Thing()],
+    Thing(),
+    "text",
+    None,
+]
+
+
+@pytest.mark.parametrize("note", [Note(HALF), *map(Shown, range(len(SHOWN)))], ids=str)
+async def test_an_entry_that_cannot_be_stored_is_refused(note: Any) -> None:
     async with agent(["still here"]) as (harness, root):
         before = harness.session.seq
         with pytest.raises(InvalidValue):
-            await root.write(Note(text))
+            await root.write(note)
         with pytest.raises(InvalidValue):
-            await append(harness, Note(text))
+            await append(harness, note)
         assert harness.session.seq == before
         assert await ask(root) == "still here"
 

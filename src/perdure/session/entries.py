@@ -80,6 +80,10 @@ def encode_entry(value: Any) -> tuple[EntryKind[Any], bytes, bytes]:
     to_model = getattr(value, "to_model", None)
     if to_model is None:
         return kind, b"[]", data
-    messages = msgspec.to_builtins(to_model())
+    given = to_model()
+    try:
+        messages = msgspec.to_builtins(given, builtin_types=(bytes, bytearray))  # kept as they are, so refused below
+    except (TypeError, RecursionError) as error:
+        raise InvalidValue(f"to_model() of {kind.kind} does not give messages: {error}") from error
     jsonvalue.check(messages)
     return kind, jsonvalue.encode(messages), data
