@@ -5,7 +5,15 @@ from typing import Any, Final
 import msgspec
 
 from perdure.agent.agent import Agent
-from perdure.agent.calls import CallSite, call_site, check_call, error_result, reap, reviewed_result
+from perdure.agent.calls import (
+    CallSite,
+    call_site,
+    check_call,
+    error_result,
+    ready_at_once,
+    reap,
+    reviewed_result,
+)
 from perdure.agent.documents import LiveDoc
 from perdure.agent.entries import ToolResultEntry, put
 from perdure.agent.invoke import invoke
@@ -56,6 +64,8 @@ class ToolTask:
             gone = error_result("tool_unavailable", f"no tool {site.name!r} here")
             return await finish(run, site, gone if begins else await interrupted(run, agent), gone=True)
         if begins:
+            if not ready_at_once(site):  # what is installed has changed since the intent: gates and checks come first
+                return await self.call(run)
             return await _execute(run, site, arguments)
         leftovers = await reap(site)
         if replay == "safe" and site.tool.replay == "safe":

@@ -21,9 +21,11 @@ from perdure.tasks.definition import TaskDefinition
 from perdure.tasks.migration import fit
 from perdure.tasks.ownership import Tree
 from perdure.tasks.runtime import TaskRun
-from perdure.tasks.states import hold, reserved, state_of
+from perdure.tasks.states import closed, hold, reserved, state_of
 from perdure.tasks.transaction import TaskTransaction
 
+BoundCode = tuple[Callable[..., Any], dict[str, Any]]
+"""A phase's code on its task's input, and the arguments to call it with."""
 Reporter = Callable[[str, BaseException], None]
 
 LOST: Final = (SessionClosed, SessionPoisoned, StorageError)
@@ -55,6 +57,8 @@ class Scheduler:
         self.blocked: dict[TaskId, str] = {}
         """Tasks that cannot run here: why."""
         self._definitions: dict[TaskId, TaskDefinition] = {}
+        self._unfit: dict[TaskId, tuple[TaskDefinition, str]] = {}
+        """Code that turned out not to understand what is stored of a task: it is not tried again."""
         self._closing = False
 
     # reserving: inside a commit
@@ -68,6 +72,10 @@ class Scheduler:
             self.blocked[task.id] = fitted
             return
         definition, record, input_changed = fitted
+        unfit = self._unfit.get(task.id)
+        if unfit is not None and unfit[0] is definition:
+            self.blocked[task.id] = unfit[1]
+            return
         self.blocked.pop(task.id, None)
         self._definitions[task.id] = definition
         tx.put_task(reserved(record), input_changed=input_changed)
@@ -88,6 +96,7 @@ class Scheduler:
             if after.status == "terminal":
                 self._definitions.pop(after.id, None)
                 self.blocked.pop(after.id, None)
+                self._unfit.pop(after.id, None)
                 self._below_ended(after)
 
     def _below_ended(self, ended: Task) -> None:
@@ -143,25 +152,42 @@ class Scheduler:
                 if self._tasks.busy_below(id):
                     return
             definition = self._definitions[id]
-            if definition is not shown:
-                instance, shown = definition.decode_input_bytes(record.input), definition
             run = TaskRun(self._tasks, record, definition, state_of(record))
+            try:
+                if definition is not shown:
+                    instance, shown = definition.decode_input_bytes(record.input), definition
+                phase = None if record.abort_requested else definition.bind(instance, run.checkpoint)
+            except Exception as error:
+                await self._set_aside(run, error)
+                return
             invocation.run = run
             try:
-                goes_on = await self._invoke(run, instance, record)
+                goes_on = await self._invoke(run, instance, phase)
             finally:
                 run.ended = True
             if not goes_on:
                 return
 
-    async def _invoke(self, run: TaskRun, instance: Any, record: Task) -> bool:
-        """One phase, or the abort handler. True if the task runs on in this invocation."""
-        aborting = record.abort_requested
+    async def _set_aside(self, run: TaskRun, error: Exception) -> None:
+        """Code of the same version that does not understand what is stored never ends a task: it is blocked."""
+        self._tasks.report(f"task {run.task_id} ({run.definition.kind})", error)
+        reason = f"the installed {run.definition.kind} does not fit what is stored: {error}"
+        self._unfit[run.task_id] = (run.definition, reason)
+        run.ended = True
+        async with self._tasks.session.transaction() as tx:
+            record = await tx.task(run.task_id)
+            if record is not None and record.status == "running":
+                tx.put_task(closed(record))
+
+    async def _invoke(self, run: TaskRun, instance: Any, phase: BoundCode | None) -> bool:
+        """One phase, or without one the abort handler. True if the task runs on in this invocation."""
+        aborting = phase is None
         try:
-            if aborting:
+            if phase is None:
                 decision = await self._call_abort(run, instance)
             else:
-                decision = await self._call_phase(run, instance)
+                method, arguments = phase
+                decision = await method(run, **arguments)
             run.check_returned(decision)
         except asyncio.CancelledError as error:
             if self._closing or (aborting and _cancelled()):
@@ -183,10 +209,6 @@ class Scheduler:
         if run.stored is not None:
             return run.runs_on
         return await self._store(run, decision)
-
-    async def _call_phase(self, run: TaskRun, instance: Any) -> Any:
-        method, arguments = run.definition.bind(instance, run.checkpoint)
-        return await method(run, **arguments)
 
     async def _call_abort(self, run: TaskRun, instance: Any) -> Any:
         run.in_abort = True
