@@ -45,7 +45,6 @@ from perdure.extensions.results import (
     UNSET,
     Add,
     Block,
-    Continue,
     Remove,
     Sleep,
     Terminate,
@@ -87,7 +86,7 @@ __version__ = "0.1.0"
 # fmt: off
 __all__ = [
     "DAY", "HOUR", "MINUTE", "ROOT", "UNSET", "Aborted", "Add", "Answer", "AssistantEntry", "AssistantMessage",
-    "Attachment", "Block", "Budget", "Busy", "Clock", "Completed", "Continue", "Conversation", "ConversationId",
+    "Attachment", "Block", "Budget", "Busy", "Clock", "Completed", "Conversation", "ConversationId",
     "Document", "DocumentId", "EntryId", "Error", "Extension", "Failed", "Faulted", "Harness", "InvalidDefinition",
     "InvalidValue", "InvocationEnded", "Message", "NestedTransaction", "Next", "NotFound", "Orphaned", "Outcome",
     "OwnershipRefused", "ProviderModels", "Refused", "Registry", "Remove", "RequestConflict", "ResetEntry",

@@ -124,7 +124,7 @@ def test_every_change_is_refused_once_it_is_installed() -> None:
         lambda: ops.tool(look),
         lambda: ops.section("x"),
         lambda: ops.wrap_tool("x"),
-        lambda: ops.hook("on_yield"),
+        lambda: ops.hook("after_response"),
         lambda: ops.before_tool(watch),
         lambda: late_section(told),
         lambda: late_hook(watch),

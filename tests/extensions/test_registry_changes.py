@@ -87,7 +87,7 @@ def test_one_kind_has_one_meaning(make: Any, what: str) -> None:
     assert refused.value.what == f"extension b: {what} is taken by extension a"
     assert registry.snapshot() is before
     assert not told
-    second.hook("on_yield")
+    second.hook("after_response")
 
 
 def test_the_same_thing_may_be_brought_twice() -> None:
@@ -147,7 +147,7 @@ def test_a_listener_that_raises_stops_neither_the_change_nor_the_others() -> Non
     assert told == ["other"]
     assert registry.snapshot().extensions["a"] is extension
     with pytest.raises(InvalidDefinition):
-        extension.hook("on_yield")
+        extension.hook("after_response")
 
 
 def test_a_listener_may_change_the_registry() -> None:

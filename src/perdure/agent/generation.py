@@ -8,7 +8,7 @@ from perdure.agent.classify import Answer, Empty, NoAnswer, Round, classify
 from perdure.agent.documents import LiveDoc
 from perdure.agent.entries import AssistantEntry, SystemEntry, ToolResultEntry, put
 from perdure.agent.prepare import build_request, hooks_after_response, prepare_request, spent_budget
-from perdure.agent.runs import close_run, finish_run, join_run, moves_range
+from perdure.agent.runs import close_run, finish_run, go_on_after_abort, join_run, moves_range
 from perdure.agent.streaming import Partial, cut_message, stream_answer
 from perdure.agent.submissions import Settled
 from perdure.agent.tool_task import ToolTask
@@ -68,6 +68,7 @@ class Generation:
         async with run.transaction() as tx:
             await keep_partial(tx, run, "aborted", "aborted")
             await close_run(tx, run.conversation_id, Settled("unanswered", reason="aborted"))
+            await go_on_after_abort(tx, run.conversation_id, Generation)
             return tx.aborted()
 
 

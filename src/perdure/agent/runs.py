@@ -40,11 +40,25 @@ async def arrive(
             await open_run(tx, conversation, [submission.id], start)
         return
     if busy or submission.kind == "write":
-        await enqueue(tx, conversation, submission)
+        await enqueue(tx, conversation, submission, after_abort=busy and is_aborting(tx, live))
         return
     inputs = await place_queued(tx, conversation, how=("write", "steer", "follow_up"), at_most={})
     place(tx, submission)
     await open_run(tx, conversation, [*inputs, submission.id], start)
+
+
+def is_aborting(tx: TaskTransaction, live: Any) -> bool:
+    """Whether the open run is being stopped: what is handed in now is meant for after it."""
+    generation = tx.live_task(TaskId(live["run"]["generation"]))
+    return generation is not None and generation.abort_requested
+
+
+async def go_on_after_abort(tx: TaskTransaction, conversation: ConversationId, start: Starter) -> None:
+    """A run was stopped. What was handed in after the stop starts the next run; what lay there before goes first."""
+    if any(item.get("after_abort") for item in await queued_items(tx, conversation)):
+        inputs = await place_queued(tx, conversation, how=("write", "steer", "follow_up"), at_most={})
+        if inputs:
+            await open_run(tx, conversation, inputs, start)
 
 
 async def open_run(

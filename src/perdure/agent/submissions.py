@@ -165,10 +165,12 @@ async def queued_items(tx: TaskTransaction, conversation: ConversationId) -> lis
     return inbox["items"] if inbox is not None else []
 
 
-async def enqueue(tx: TaskTransaction, conversation: ConversationId, submission: Submission) -> None:
-    """Put a submission at the end of the inbox."""
+async def enqueue(
+    tx: TaskTransaction, conversation: ConversationId, submission: Submission, *, after_abort: bool = False
+) -> None:
+    """Put a submission at the end of the inbox. `after_abort`: it was handed in while the open run was being stopped."""
     how = "write" if submission.kind == "write" else submission.when_busy
-    item = {"submission": submission.id, "how": how}
+    item = {"submission": submission.id, "how": how, **({"after_abort": True} if after_abort else {})}
     await tx.patch(InboxDoc, conversation, [{"op": "add", "path": "/items/-", "value": item}])
 
 

@@ -1,6 +1,7 @@
 """The active transcripts of conversations at work, in memory: fed by commits, read again from storage when needed."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 from perdure.agent.context import Context, ContextBuilder, ContextEntry
@@ -69,6 +70,8 @@ class Transcripts:
         self._session = session
         self._loaded: dict[ConversationId, Transcript] = {}
         self._loading: dict[ConversationId, _Loading] = {}
+        self.on_load: Callable[[], None] = lambda: None
+        """Called when a transcript has come into memory."""
         session.adopters.append(self._adopt)
 
     async def get(self, conversation: ConversationId) -> Transcript:
@@ -90,7 +93,9 @@ class Transcripts:
         try:
             transcript = await self._read(conversation)
             if all(transcript.append(entry) for entry in loading.arrived):
-                self._loaded[conversation] = transcript  # else the head moved meanwhile: the reader asks again
+                transcript.used = self._session.clock.monotonic()
+                self._loaded[conversation] = transcript
+                self.on_load()  # else the head moved meanwhile: the reader asks again
         finally:
             del self._loading[conversation]
 
@@ -117,11 +122,15 @@ class Transcripts:
                 self._loading[entry.conversation].arrived.append(entry)
 
     def forget_idle(self, before: float, busy: set[ConversationId]) -> list[ConversationId]:
-        """Let go of transcripts that nobody used since `before`; tells which."""
-        idle = [id for id, transcript in self._loaded.items() if transcript.used < before and id not in busy]
+        """Let go of transcripts that nobody used after `before`; tells which."""
+        idle = [id for id, transcript in self._loaded.items() if transcript.used <= before and id not in busy]
         for id in idle:
             del self._loaded[id]
         return idle
+
+    def oldest_use(self) -> float | None:
+        """When the transcript that was used longest ago was used, by the monotonic clock; None if there is none."""
+        return min((transcript.used for transcript in self._loaded.values()), default=None)
 
     def __len__(self) -> int:
         return len(self._loaded)

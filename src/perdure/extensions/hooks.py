@@ -14,13 +14,9 @@ from perdure.extensions.tool import Tool, check_tool_name
 HOOK_POINTS: Final = (
     "before_request",
     "after_response",
-    "on_yield",
-    "after_tools",
-    "after_run",
     "before_tool",
     "after_tool",
     "on_abort",
-    "before_compact",
 )
 TOOL_POINTS: Final = ("before_tool", "after_tool", "on_abort")
 """Hook points that look at one call, and so may be limited to some tools."""

@@ -77,12 +77,6 @@ class Block(msgspec.Struct, frozen=True):
     reason: str
 
 
-class Continue(msgspec.Struct, frozen=True):
-    """Sends the agent back to work with this input."""
-
-    input: str
-
-
 class Changed(msgspec.Struct, frozen=True):
     """An edit of a selection: names to add to, or remove from, the host's default."""
 

@@ -69,13 +69,20 @@ class Actions:
                 keys["conversations"][key] = child
             return child
 
-    async def abort(self, conversation: ConversationId, *, background: bool, keep_queued: bool) -> None:
-        """Mark a conversation's work for abort and withdraw its queue, in one commit."""
+    async def abort(self, conversation: ConversationId, *, background: bool, keep_queued: bool) -> list[TaskId]:
+        """Mark a conversation's work for abort and withdraw its queue, in one commit; tell what was marked."""
         async with self._session.transaction() as tx:
             await tx.conversation(conversation)
-            await self._tasks.mark_conversation(tx, conversation, background=background)
+            marked = await self._tasks.mark_conversation(tx, conversation, background=background)
             if not keep_queued:
                 await withdraw_queued(tx, conversation)
+        return marked
+
+    async def wait_ended(self, tasks: list[TaskId]) -> None:
+        """Wait until tasks have ended. Starts scheduling: somebody has to clean up."""
+        await self._tasks.resume()
+        for task in tasks:
+            await self._tasks.wait(task)
 
     async def abort_submission(self, conversation: ConversationId, id: SubmissionId) -> bool:
         """Withdraw a queued submission, or abort the run of a placed one."""

@@ -54,12 +54,14 @@ class Conversation:
         return Submission(self._harness, self.id, id)
 
     async def abort(self, *, background: bool = False, keep_queued: bool = False) -> None:
-        """Stop the current work and withdraw queued inputs, in one commit; return when the conversation is idle.
+        """Stop the current work and withdraw queued inputs, in one commit; return when that work has ended.
+
+        What is handed in meanwhile is not part of it: it starts the next run.
 
         `background` reaches background work too; `keep_queued` leaves the inbox alone.
         """
-        await self._harness.actions.abort(self.id, background=background, keep_queued=keep_queued)
-        await self.wait_idle()
+        marked = await self._harness.actions.abort(self.id, background=background, keep_queued=keep_queued)
+        await self._harness.actions.wait_ended(marked)
 
     async def wait_idle(self) -> None:
         """Wait until no run is open and no foreground task is live."""

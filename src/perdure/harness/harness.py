@@ -23,6 +23,7 @@ from perdure.harness.environments import env_function
 from perdure.harness.inspection import inspection
 from perdure.harness.keys import KeysDoc
 from perdure.harness.reports import Reports
+from perdure.harness.retention import Retention
 from perdure.models.protocol import Models
 from perdure.models.provider import ProviderModels
 from perdure.session.publication import Publication
@@ -65,6 +66,7 @@ class Harness:
         self.tasks = tasks
         self.reports = reports
         self.actions = Actions(session, agent, tasks)
+        self._retention = Retention(agent, tasks)
         self._wake_listeners: list[Callable[[Wake], None]] = []
         self._owned: list[Any] = []
         agent.handle = lambda id: Conversation(self, id)
@@ -109,6 +111,7 @@ class Harness:
         Returns the names of code that would not stop within `settings.close_timeout`; it is cut off from the session.
         """
         self._stop_watching()
+        self._retention.stop()
         try:
             return await self.tasks.close(self.agent.settings.close_timeout)
         finally:

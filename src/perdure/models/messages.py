@@ -36,8 +36,8 @@ class Thinking(_Block, frozen=True, tag="thinking"):
 
 
 class ToolCall(_Block, frozen=True, tag="tool_call"):
-    """The model wants a tool to run. `arguments` is a JSON object, or the raw text where the model wrote none; hooks and
-    tools only ever see objects."""
+    """The model wants a tool to run. `arguments` is a JSON object, or the raw text where the model wrote none; hooks
+    and tools only ever see objects."""
 
     id: str
     """The provider's id of the call; it may repeat over the turns of a conversation."""

@@ -101,6 +101,10 @@ class TaskDefinition:
         """The instance of a stored input's bytes."""
         return self.decode_input(jsonvalue.decode(data))
 
+    def has_phase(self, name: str) -> bool:
+        """Whether there is a phase of that name."""
+        return name in self._phases
+
     def phase(self, name: str) -> Phase[Any, Any]:
         """A phase by name. Raises `InvalidDefinition`."""
         found = self._phases.get(name)

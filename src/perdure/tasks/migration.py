@@ -19,6 +19,11 @@ def fit(catalog: TaskCatalog, record: Task) -> Fitted | str:
     if record.version > definition.version:
         return f"stored by version {record.version} of {record.kind}, installed is version {definition.version}"
     if record.version == definition.version:
+        phase = state_of(record).checkpoint.phase
+        if not definition.has_phase(phase):
+            return (
+                f"version {record.version} of {record.kind} was stored at phase {phase}, which the code does not have"
+            )
         return definition, record, False
     return _migrate(definition, record)
 

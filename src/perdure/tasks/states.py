@@ -97,6 +97,8 @@ _replace = msgspec.structs.replace
 
 STATES_KNOWN: Final = 1024
 """States kept beside their encoded form: most are read again in the commits right after the one that wrote them."""
+STATE_KNOWN_BYTES: Final = 2048
+"""A larger state is decoded again: the cache is for the many small ones."""
 _known: dict[tuple[str, bytes], Any] = {}
 
 
@@ -117,9 +119,10 @@ def apply_state(record: Task, state: State) -> Task:
     """The record with another state."""
     kind = type(state)
     encoded = _encode(state)
-    if len(_known) >= STATES_KNOWN:
-        _known.clear()
-    _known[(_STATUS[kind], encoded)] = state
+    if len(encoded) <= STATE_KNOWN_BYTES:
+        if len(_known) >= STATES_KNOWN:
+            _known.clear()
+        _known[(_STATUS[kind], encoded)] = state
     on: tuple[TaskId, ...] = state.on if kind is Waiting else ()  # type: ignore[union-attr]
     deadline = state.until if kind is Sleeping else None  # type: ignore[union-attr]
     return Task(

@@ -269,11 +269,13 @@ class Tasks:
         await Tree(tx, self.index).mark(id, background=background)
         return True
 
-    async def mark_conversation(self, tx: TaskTransaction, id: ConversationId, *, background: bool) -> None:
-        """Mark the conversation's own foreground work for abort, with `background` all of its work."""
+    async def mark_conversation(self, tx: TaskTransaction, id: ConversationId, *, background: bool) -> list[TaskId]:
+        """Mark the conversation's own foreground work for abort, with `background` all of its work; tell which."""
         tree = Tree(tx, self.index)
-        for task in list(tree.of_conversation(id, background=background)):
-            await tree.mark(task.id, background=background)
+        own = [task.id for task in tree.of_conversation(id, background=background)]
+        for task in own:
+            await tree.mark(task, background=background)
+        return own
 
     async def wait(self, id: TaskId) -> Outcome:
         """Wait for a task's end and tell how it ended. Starts nothing; cancelling the wait changes nothing."""

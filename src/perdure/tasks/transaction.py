@@ -101,7 +101,7 @@ class TaskTransaction(Transaction, Decisions):
 
     # decisions: kept here, stored with the commit
 
-    def checkpoint(self, phase: BoundPhase[Any], *args: Any, **kwargs: Any) -> None:
+    def checkpoint(self, phase: BoundPhase[Any], /, *args: Any, **kwargs: Any) -> None:
         """Store a new checkpoint and stay in this invocation: the intent of what the code does next.
 
         The named phase's own method runs only if a later open, close or hand-over finds the task there.
