@@ -17,6 +17,7 @@ from perdure.base.drafts import plain
 from perdure.base.errors import (
     Busy,
     Error,
+    InvalidDecision,
     InvalidDefinition,
     InvalidValue,
     InvocationEnded,
@@ -39,6 +40,7 @@ from perdure.base.errors import (
     Unanswered,
 )
 from perdure.base.ids import ROOT, ConversationId, DocumentId, EntryId, SubmissionId, TaskId
+from perdure.extensions.api import HookContext, SectionContext
 from perdure.extensions.extension import Extension
 from perdure.extensions.registry import Registry
 from perdure.extensions.results import (
@@ -86,16 +88,16 @@ __version__ = "0.1.0"
 # fmt: off
 __all__ = [
     "DAY", "HOUR", "MINUTE", "ROOT", "UNSET", "Aborted", "Add", "Answer", "AssistantEntry", "AssistantMessage",
-    "Attachment", "Block", "Budget", "Busy", "Clock", "Completed", "Conversation", "ConversationId",
-    "Document", "DocumentId", "EntryId", "Error", "Extension", "Failed", "Faulted", "Harness", "InvalidDefinition",
-    "InvalidValue", "InvocationEnded", "Message", "NestedTransaction", "Next", "NotFound", "Orphaned", "Outcome",
-    "OwnershipRefused", "ProviderModels", "Refused", "Registry", "Remove", "RequestConflict", "ResetEntry",
-    "RetrySettings", "Session", "SessionClosed", "SessionPoisoned", "Settings", "Settled", "Sleep", "StorageBusy",
-    "StorageCorrupt", "StorageError", "StorageFull", "StorageInUse", "StorageReadOnly", "StorageRejected",
-    "StorageUncertain", "StoredTask", "Submission", "SubmissionId", "SummaryEntry", "SystemClock", "SystemEntry",
-    "SystemMessage", "Task", "TaskId", "TaskRun", "TaskTransaction", "Terminate", "Text", "Thinking", "TooNew",
-    "ToolCall", "ToolContext", "ToolError", "ToolResult", "ToolResultEntry", "ToolResultMessage", "Unanswered",
-    "Usage", "UserEntry", "UserMessage", "Wait", "Wake", "WakeReason", "configure", "document_family", "entry",
-    "open_storage", "phase", "plain", "task",
+    "Attachment", "Block", "Budget", "Busy", "Clock", "Completed", "Conversation", "ConversationId", "Document",
+    "DocumentId", "EntryId", "Error", "Extension", "Failed", "Faulted", "Harness", "HookContext", "InvalidDecision",
+    "InvalidDefinition", "InvalidValue", "InvocationEnded", "Message", "NestedTransaction", "Next", "NotFound",
+    "Orphaned", "Outcome", "OwnershipRefused", "ProviderModels", "Refused", "Registry", "Remove", "RequestConflict",
+    "ResetEntry", "RetrySettings", "SectionContext", "Session", "SessionClosed", "SessionPoisoned", "Settings",
+    "Settled", "Sleep", "StorageBusy", "StorageCorrupt", "StorageError", "StorageFull", "StorageInUse",
+    "StorageReadOnly", "StorageRejected", "StorageUncertain", "StoredTask", "Submission", "SubmissionId",
+    "SummaryEntry", "SystemClock", "SystemEntry", "SystemMessage", "Task", "TaskId", "TaskRun", "TaskTransaction",
+    "Terminate", "Text", "Thinking", "TooNew", "ToolCall", "ToolContext", "ToolError", "ToolResult", "ToolResultEntry",
+    "ToolResultMessage", "Unanswered", "Usage", "UserEntry", "UserMessage", "Wait", "Wake", "WakeReason", "configure",
+    "document_family", "entry", "open_storage", "phase", "plain", "task",
 ]
 # fmt: on
