@@ -168,7 +168,7 @@ async def queued_items(tx: TaskTransaction, conversation: ConversationId) -> lis
 async def enqueue(
     tx: TaskTransaction, conversation: ConversationId, submission: Submission, *, after_abort: bool = False
 ) -> None:
-    """Put a submission at the end of the inbox. `after_abort`: it was handed in while the open run was being stopped."""
+    """Put a submission at the end of the inbox. `after_abort`: it came while the open run was being stopped."""
     how = "write" if submission.kind == "write" else submission.when_busy
     item = {"submission": submission.id, "how": how, **({"after_abort": True} if after_abort else {})}
     await tx.patch(InboxDoc, conversation, [{"op": "add", "path": "/items/-", "value": item}])

@@ -94,8 +94,8 @@ class Transcripts:
             transcript = await self._read(conversation)
             if all(transcript.append(entry) for entry in loading.arrived):
                 transcript.used = self._session.clock.monotonic()
-                self._loaded[conversation] = transcript
-                self.on_load()  # else the head moved meanwhile: the reader asks again
+                self._loaded[conversation] = transcript  # else the head moved meanwhile: the reader asks again
+                self.on_load()
         finally:
             del self._loading[conversation]
 

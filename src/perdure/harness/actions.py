@@ -57,7 +57,7 @@ class Actions:
         self, parent: ConversationId, entry: EntryId, *, owner: TaskId | None, key: str | None
     ) -> ConversationId:
         """Fork a conversation (see `Conversation.fork`)."""
-        if key is not None and (not isinstance(key, str) or not key):
+        if key is not None and not (isinstance(key, str) and key):
             raise InvalidValue(f"a conversation's key is a text that is not empty, not {key!r}")
         async with self._session.transaction() as tx:
             if key is not None:
