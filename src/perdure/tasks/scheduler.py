@@ -59,7 +59,7 @@ class Scheduler:
         self._definitions: dict[TaskId, TaskDefinition] = {}
         self._unfit: dict[TaskId, tuple[TaskDefinition, str]] = {}
         """Code that turned out not to understand what is stored of a task: it is not tried again."""
-        self._closing = False
+        self.closing = False
 
     # reserving: inside a commit
 
@@ -129,7 +129,7 @@ class Scheduler:
             invocation.run.ended = True
         if not done.cancelled() and (error := done.exception()) is not None and not isinstance(error, LOST):
             self._tasks.report(f"task {id}", error)
-        if self._closing or not self._tasks.session.usable:
+        if self.closing or not self._tasks.session.usable:
             return  # started again it would fail again, at once and for ever
         if invocation.owed:
             known = self._tasks.known(id)
@@ -145,7 +145,7 @@ class Scheduler:
         shown: TaskDefinition | None = None
         while True:
             record = await self._tasks.session.store.task(id)
-            if record is None or record.status != "running" or self._closing:
+            if record is None or record.status != "running" or self.closing:
                 return
             if record.abort_requested:
                 await self._tasks.session.store.settled()  # nothing is undone for a mark that is not stored
@@ -190,7 +190,7 @@ class Scheduler:
                 decision = await method(run, **arguments)
             run.check_returned(decision)
         except asyncio.CancelledError as error:
-            if self._closing or (aborting and _cancelled()):
+            if self.closing or (aborting and _cancelled()):
                 raise
             if run.abort_requested and not aborting:
                 _uncancel()
@@ -199,7 +199,7 @@ class Scheduler:
                 raise
             return await self._fault(run, error)  # something that the code awaited was cancelled, not the code
         except LOST as error:
-            if self._closing or not self._tasks.session.usable:
+            if self.closing or not self._tasks.session.usable:
                 raise
             return await self._fault(run, error)  # another store, or a batch that was refused
         except InvocationEnded as error:
@@ -233,7 +233,7 @@ class Scheduler:
             self._tasks.report(f"task {run.task_id} raised after its decision was stored", error)
             return run.runs_on
         self._tasks.report(f"task {run.task_id} ({run.definition.kind})", error)
-        if self._closing:
+        if self.closing:
             return False  # it goes back to its checkpoint: a close never fails a task
         if run.abort_requested and not run.in_abort:
             return True
@@ -267,7 +267,7 @@ class Scheduler:
     async def stop(self, timeout: float) -> list[str]:
         """Cancel everything that runs and wait for it; name what does not stop."""
         self.active = False
-        self._closing = True
+        self.closing = True
         running = [invocation.task for invocation in self.invocations.values()]
         for task in running:
             task.cancel("closing")

@@ -83,8 +83,9 @@ class Tasks:
                         tx.put_task(reopened(record, self.restart_limit))
 
     async def resume(self) -> None:
-        """Start scheduling: reserve everything that could run, arm the alarm. Does nothing if it runs already."""
-        if self.scheduler.active:
+        """Start scheduling: reserve everything that could run, arm the alarm. Does nothing if it runs already, or once
+        a close has begun: what was handed in is stored, and waits for the next open."""
+        if self.scheduler.active or self.scheduler.closing:
             return
         self.session.check_usable()
         self.scheduler.active = True
