@@ -76,7 +76,7 @@ class Living:
 
     async def end(self) -> None:
         """Stop what still runs, whatever the test has left behind."""
-        self.tasks.scheduler.active, self.tasks.scheduler._closing = False, True
+        self.tasks.scheduler.active, self.tasks.scheduler.closing = False, True
         for invocation in list(self.tasks.scheduler.invocations.values()):
             invocation.task.cancel()
         await settle()
