@@ -8,7 +8,11 @@ from perdure.models.retry import RetrySettings
 
 
 class Budget(msgspec.Struct, kw_only=True):
-    """Bounds of one run; None: no bound. Reached: the run ends `unanswered("budget")` at a boundary."""
+    """Bounds; None: no bound. Reached: the run ends `unanswered("budget")` at a boundary.
+
+    `max_turns` counts within a run; `max_cost` (USD) and `max_tokens` (in and out) count all that the conversation ever
+    used, so once they are reached no further run of it asks a model.
+    """
 
     max_cost: float | None = None
     max_turns: int | None = None
