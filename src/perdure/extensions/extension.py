@@ -172,7 +172,7 @@ class Extension:
     @overload
     def before_tool(self, /, *, tools: Iterable[str | Tool] | None = None) -> Callable[[F], F]: ...
     def before_tool(self, function: Any = None, /, *, tools: Iterable[str | Tool] | None = None) -> Any:
-        """Decorator: asked before a call runs. May return the call with replaced arguments, `Block`, or `Sleep`."""
+        """Decorator: asked before a call runs. May return the call with replaced arguments, or `Block`."""
         define = self.hook("before_tool", tools=tools)
         return define if function is None else define(function)
 
