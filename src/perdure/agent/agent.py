@@ -82,6 +82,9 @@ class Agent:
 
     async def names(self, conversation: ConversationId) -> AgentNames:
         """The conversation's agent, resolved now. Costs nothing while neither names nor registry change."""
+        state = self.session.at_hand((AgentDoc.kind, "conversation", conversation, None))
+        if state is not None and state.version == AgentDoc.version:
+            return self.names_of(conversation, state.value)
         return self.names_of(conversation, await self.session.value_of(AgentDoc, conversation))
 
     def names_of(self, conversation: ConversationId, value: Any) -> AgentNames:

@@ -30,10 +30,23 @@ def apply(value: Json, ops: list[Operation]) -> Json:
     with the result. Raises `InvalidValue` with the path of an operation that does not apply; then nothing happened.
     Values of operations are not checked for being JSON: `jsonvalue.check` does that where they come from outside.
     """
+    if len(ops) == 1 and type(value) is dict:
+        changed = _member_replaced(value, ops[0])
+        if changed is not None:
+            return changed
     editing = _Editing(value)
     for op in ops:
         editing.apply(op)
     return editing.root
+
+
+def _member_replaced(value: dict[str, Any], op: Operation) -> Json | None:
+    """The most frequent change of all, done directly: one member of the root replaced. None: it is another change."""
+    path = op.get("path")
+    if op.get("op") != "replace" or type(path) is not str or path[:1] != "/" or "~" in path or "value" not in op:
+        return None
+    key = path[1:]
+    return {**value, key: op["value"]} if key in value and "/" not in key else None
 
 
 class _Editing:

@@ -43,7 +43,8 @@ class Block:
 
     def mint(self) -> int:
         """A fresh id. Given back if the block is rolled back."""
-        self.check_open()
+        if not self._open:
+            self.check_open()
         if self._progress:
             raise InvalidValue("a progress commit holds nothing but patches to live documents")
         self._next_id += 1

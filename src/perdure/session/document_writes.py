@@ -66,7 +66,8 @@ class DocumentWrites(OpenDocuments):
 
     async def value_of(self, kind: DocumentKind[Any], scope_id: int | None = None, *, key: str | None = None) -> Json:
         """The document's value as JSON, shared: it must not be changed. None where there is no document."""
-        self.check_open()
+        if not self._open:
+            self.check_open()
         where = self._store.key_of(kind, scope_id, key)
         pending = self._pending.get(where)
         if pending is not None:
@@ -109,7 +110,8 @@ class DocumentWrites(OpenDocuments):
     async def _touch(
         self, kind: DocumentKind[Any], scope_id: int | None, key: str | None, seed: Any = None
     ) -> Pending | None:
-        self.check_open()
+        if not self._open:
+            self.check_open()
         where = self._store.key_of(kind, scope_id, key)
         pending = self._pending.get(where)
         if pending is not None:

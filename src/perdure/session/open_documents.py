@@ -134,9 +134,12 @@ class OpenDocuments(Block):
         if created or old is None:
             return self._sealed(where, pending, jsonvalue.encode(value), base=True, created=True)
         if old.version == version:
+            if not kind.rewindable and old.base_bytes + old.delta_bytes <= SMALL_VALUE_BYTES:
+                whole = jsonvalue.encode(value)
+                if len(whole) <= SMALL_VALUE_BYTES:
+                    return self._sealed(where, pending, whole, base=True, created=False)
             body = jsonvalue.encode(pending.ops)
-            small = not kind.rewindable and old.base_bytes + old.delta_bytes + len(body) <= SMALL_VALUE_BYTES
-            if not small and not kind.checkpoint_when(value, pending.ops, old.deltas + 1):
+            if not kind.checkpoint_when(value, pending.ops, old.deltas + 1):
                 return self._sealed(where, pending, body, base=False, created=False)
         return self._sealed(where, pending, jsonvalue.encode(value), base=True, created=False)
 

@@ -13,7 +13,8 @@ from perdure.session.commit import Commit, build
 from perdure.session.documents import Document
 from perdure.session.forks import value_at
 from perdure.session.line import Line
-from perdure.session.publication import Publication
+from perdure.session.publication import DocumentKey, Publication
+from perdure.session.state import DocumentState
 from perdure.session.store import Store
 from perdure.session.transaction import Transaction
 from perdure.session.watch import DocumentWatch, Watches
@@ -268,6 +269,11 @@ class Session(Generic[X]):
         flush = self._last_flush
         if flush is not None and not flush.done():
             await asyncio.shield(flush)
+
+    def at_hand(self, key: DocumentKey) -> DocumentState | None:
+        """A document's committed state if it is in memory and stored; None says nothing: ask `value_of`."""
+        state = self.store.working.documents.get(key)
+        return state if state is not None and state.seq <= self.flushed and self.usable else None
 
     # reading outside transactions: committed and flushed state only
 

@@ -103,7 +103,8 @@ class Transaction(DocumentWrites, RecordReads):
 
     def put_task(self, task: Task, *, created: bool = False, input_changed: bool = False) -> None:
         """Write a task's record."""
-        self.check_open()
+        if not self._open:
+            self.check_open()
         before = self.changes.tasks.get(task.id)
         if before is not None:
             created, input_changed = before.created, before.input_changed or input_changed

@@ -353,11 +353,12 @@ def _ids(batch: Batch) -> Iterator[int]:
 
 def weight(batch: Batch) -> int:
     """About how many bytes a batch writes."""
-    total = 100 * (len(batch.tasks) + len(batch.entries))
+    total = 0
     for entry in batch.entries:
-        total += len(entry.messages) + len(entry.data)
+        total += 100 + len(entry.messages) + len(entry.data)
     for write in batch.tasks:
-        total += len(write.task.state) + len(write.task.input)
+        task = write.task
+        total += 100 + len(task.state) + len(task.input)
     for submission in batch.submissions:
         total += len(submission.content)
     for revision in batch.revisions:
