@@ -395,12 +395,5 @@ WORKLOADS = {
 }
 
 
-def run(workload: Any) -> Any:
-    def it() -> None:
-        asyncio.run(workload())
-
-    return it
-
-
 if __name__ == "__main__":
-    main({name: run(workload) for name, workload in WORKLOADS.items()})
+    main({name: lambda: asyncio.run(WORKLOADS[WORKLOAD]()) for name in WORKLOADS})
