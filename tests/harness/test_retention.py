@@ -1,10 +1,10 @@
 """What stays in memory of conversations, and what goes."""
 
-from perdure import Extension, Settings
+from perdure import Extension, Settings, ToolContext
 from perdure.base.ids import ROOT
 from perdure.testing.clock import FakeClock, settle
 from perdure.testing.scripted_model import call, say
-from tests.agent.kit import Gate, agent, ask
+from tests.agent.kit import Gate, agent, ask, said
 
 
 async def test_an_idle_conversation_is_let_go_after_its_time_and_read_again_when_it_goes_on() -> None:
@@ -18,7 +18,7 @@ async def test_an_idle_conversation_is_let_go_after_its_time_and_read_again_when
         assert transcripts.held(ROOT) is None
         assert not [key for key in harness.session.store.working.documents if key[1] == "conversation"]
         assert await ask(root, "second") == "two"
-        assert [message.role for message in await root.messages() if message.role == "user"] == ["user", "user"]
+        assert await said(root) == ["first", "second"]
 
 
 async def test_a_conversation_that_is_used_meanwhile_stays_for_its_time_from_then() -> None:
@@ -38,7 +38,7 @@ async def test_nothing_is_let_go_while_a_tool_runs() -> None:
     slow = Extension("slow")
 
     @slow.tool(replay="safe")
-    async def work() -> str:
+    async def work(ctx: ToolContext) -> str:
         """Work."""
         await gate.stop()
         return "worked"
