@@ -46,7 +46,7 @@ async def _advance(agent: Agent, tx: TaskTransaction, task: Task) -> None:
     if moves_range(tx, conversation):
         return  # the prompt has to be told anew, from the range as it is then
     message = change(
-        transcript.context().prompt,
+        transcript.prompt,
         [("instructions", names.instructions)],
         [resolved.tool.offer for resolved in names.resolved.tools.values()],
     )

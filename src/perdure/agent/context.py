@@ -68,6 +68,8 @@ def for_model(context: Context, system_updates: bool) -> ModelView:
 
 
 def _without(messages: list[Message], indexes: tuple[int, ...]) -> list[Message]:
+    if indexes and indexes[-1] == len(indexes) - 1:
+        return messages[len(indexes) :]  # all at the front, as most are: one copy
     left: list[Message] = []
     begin = 0
     for index in indexes:
@@ -120,6 +122,11 @@ class ContextBuilder:
             paired = self._paired = self._paired or _read(self._entries, self._head)
             self._context = _snapshot(paired)
         return self._context
+
+    @property
+    def prompt(self) -> PromptState:
+        """The prompt of `context()`; unlike that it never costs the length of the conversation, but after an edit."""
+        return self.context().prompt if self._paired is None else self._paired.prompt
 
     def find(self, id: EntryId) -> list[Message] | None:
         """The messages of an entry, if it is held here."""

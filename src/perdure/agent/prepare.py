@@ -40,7 +40,7 @@ async def prepare_request(agent: Agent, conversation: ConversationId) -> Prepare
     transcript = await agent.transcripts.get(conversation)
     rendered = await render_sections(agent, conversation, names)
     offers = [resolved.tool.offer for resolved in names.resolved.tools.values()]
-    message = change(transcript.context().prompt, rendered, offers)
+    message = change(transcript.prompt, rendered, offers)
     return Prepared(names.model, names.thinking, message, transcript.newest)
 
 

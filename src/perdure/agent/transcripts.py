@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from perdure.agent.context import Context, ContextBuilder, ContextEntry
+from perdure.agent.prompt import PromptState
 from perdure.base.ids import ConversationId, EntryId
 from perdure.models.messages import AssistantMessage, Message
 from perdure.session.publication import Publication
@@ -36,6 +37,11 @@ class Transcript:
         if shown(light):
             self.newest_shown = entry.id
         return True
+
+    @property
+    def prompt(self) -> PromptState:
+        """The prompt that a model reads now."""
+        return self.builder.prompt
 
     def find(self, id: EntryId) -> list[Message] | None:
         """The messages of an entry that is held."""
