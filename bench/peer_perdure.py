@@ -32,7 +32,6 @@ from common import (
     tool_args,
     tool_result,
     tree_bytes,
-    turn_series,
     user_text,
 )
 
@@ -230,18 +229,32 @@ async def w2c() -> None:
 
 
 async def w3() -> None:
-    seconds = []
+    """A long conversation beside one at turn 100: their turns alternate, so that both see the same machine."""
     async with harness() as h:
         root = await h.root(model=MODEL)
         resident = 0
-        for i in range(LONG):
-            began = now()
-            await ask(root, user_text(i))
-            seconds.append(now() - began)
-            if i == 100:
-                resident = rss_kb()
-        grown = (rss_kb() - resident) / max(1, LONG - 100)
-    emit(**turn_series(seconds), bytes_per_turn=tree_bytes(PATH) / LONG, rss_kb_per_turn=grown)
+        for i in range(LONG - 20):
+            await timed(root, i)
+            resident = rss_kb() if i == 100 else resident
+        grown = (rss_kb() - resident) / max(1, LONG - 120)
+        per_turn = tree_bytes(PATH) / LONG
+        async with h.session.transaction() as tx:
+            id = tx.create_conversation(owner=None)
+            await configure(tx, id, model=MODEL)
+        young = await h.conversation(id)
+        for i in range(80):
+            await timed(young, i)
+        pairs = [(await timed(young, 80 + i), await timed(root, LONG - 20 + i)) for i in range(40)]
+    early, late = (1e3 * med(times) for times in zip(*pairs, strict=True))
+    emit(
+        turn_at_100_ms=early, turn_at_2000_ms=late, total_s=sum(seconds), bytes_per_turn=per_turn, rss_kb_per_turn=grown
+    )
+
+
+async def timed(conversation: Any, i: int) -> float:
+    began = now()
+    await ask(conversation, user_text(i))
+    return now() - began
 
 
 async def w5() -> None:
@@ -376,23 +389,12 @@ async def open_it() -> None:
     emit(open_ms=1e3 * opened, rss_kb=grown)
 
 
+# fmt: off
 WORKLOADS = {
-    "W1": w1,
-    "W2": w2,
-    "W2C": w2c,
-    "W3": w3,
-    "W5run": w5,
-    "W5resume": w5,
-    "W6": w6,
-    "W7": w7,
-    "THREE": three,
-    "DISK": disk,
-    "STEPS": steps_then_die,
-    "REOPEN": reopen,
-    "LONG": fill_long,
-    "SHORT": fill_empty,
-    "OPEN": open_it,
+    "W1": w1, "W2": w2, "W2C": w2c, "W3": w3, "W5run": w5, "W5resume": w5, "W6": w6, "W7": w7, "THREE": three,
+    "DISK": disk, "STEPS": steps_then_die, "REOPEN": reopen, "LONG": fill_long, "SHORT": fill_empty, "OPEN": open_it,
 }
+# fmt: on
 
 
 if __name__ == "__main__":
