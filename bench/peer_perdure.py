@@ -237,7 +237,6 @@ async def w3() -> None:
             await timed(root, i)
             resident = rss_kb() if i == 100 else resident
         grown = (rss_kb() - resident) / max(1, LONG - 120)
-        per_turn = tree_bytes(PATH) / LONG
         async with h.session.transaction() as tx:
             id = tx.create_conversation(owner=None)
             await configure(tx, id, model=MODEL)
@@ -245,6 +244,7 @@ async def w3() -> None:
         for i in range(80):
             await timed(young, i)
         pairs = [(await timed(young, 80 + i), await timed(root, LONG - 20 + i)) for i in range(40)]
+    per_turn = tree_bytes(PATH) / (LONG + 140)
     early, late = (1e3 * med(times) for times in zip(*pairs, strict=True))
     emit(turn_at_100_ms=early, turn_at_2000_ms=late, bytes_per_turn=per_turn, rss_kb_per_turn=grown)
 
