@@ -26,7 +26,7 @@ def test_operations_applied_one_after_another_give_the_blocks() -> None:
         ToolCallDelta(2, arguments='":1}'),
     ]
     for every in range(1, 9):
-        partial, value = Partial(), {"partial": None}
+        partial, value = Partial("scripted:model"), {"partial": None}
         for number, event in enumerate(events):
             partial.add(event)
             if number % every == 0 and partial.changed:
@@ -34,12 +34,13 @@ def test_operations_applied_one_after_another_give_the_blocks() -> None:
         if partial.changed:
             value = apply(value, partial.take_operations())
         assert value["partial"] == {
+            "model": "scripted:model",
             "blocks": [
                 {"type": "thinking", "text": "hm"},
                 {"type": "text", "text": "a😀b"},
                 {"type": "tool_call", "id": "1", "name": "read", "arguments": '{"x":1}'},
                 {"type": "text", "text": ""},
-            ]
+            ],
         }
 
 

@@ -9,7 +9,7 @@ from perdure.agent.documents import LiveDoc
 from perdure.agent.entries import AssistantEntry, SystemEntry, ToolResultEntry, put
 from perdure.agent.prepare import build_request, hooks_after_response, prepare_request, spent_budget
 from perdure.agent.runs import close_run, finish_run, go_on_after_abort, join_run, moves_range
-from perdure.agent.streaming import Partial, cut_message, stream_answer
+from perdure.agent.streaming import Partial, keep_partial, stream_answer
 from perdure.agent.submissions import Settled
 from perdure.agent.tool_task import ToolTask
 from perdure.agent.usage import book
@@ -66,7 +66,7 @@ class Generation:
     async def abort(self, run: TaskRun) -> Next[Any]:
         """The run was stopped: what came so far stays in the transcript, its inputs settle `aborted`."""
         async with run.transaction() as tx:
-            await keep_partial(tx, run, "aborted", "aborted")
+            await keep_partial(tx, run.conversation_id, run.task_id, "aborted")
             await close_run(tx, run.conversation_id, Settled("unanswered", reason="aborted"))
             await go_on_after_abort(tx, run.conversation_id, Generation)
             return tx.aborted()
@@ -104,21 +104,6 @@ async def _give_up(run: TaskRun, settled: Settled) -> Next[Any]:
         return tx.fail({"code": settled.reason or "failed", "message": settled.detail or settled.reason or "failed"})
 
 
-async def keep_partial(tx: TaskTransaction, run: TaskRun, stop: str, error: str) -> bool:
-    """A partial answer that was committed becomes an entry of the transcript that models do not see."""
-    live: Any = await tx.value_of(LiveDoc, run.conversation_id)
-    partial = None if live is None else live["partial"]
-    if partial is None:
-        return False
-    arguments = run.stored_arguments()
-    model = str(arguments.get("model", ""))
-    message = cut_message(partial["blocks"], model, stop, error)
-    put(tx, run.conversation_id, AssistantEntry, message, task=run.task_id)
-    await book(tx, run.conversation_id, "models", model, None)
-    await tx.patch(LiveDoc, run.conversation_id, [{"op": "replace", "path": "/partial", "value": None}])
-    return True
-
-
 class _Request:
     """The request phase: ask, and store what came of it in one commit."""
 
@@ -144,7 +129,7 @@ class _Request:
 
     async def go(self) -> Next[Any]:
         await self._keep_cut_off()
-        partial = Partial()
+        partial = Partial(self.model_name)
         try:
             model = self.agent.models.model(self.model_name)
             prepared = await self._request(model)
@@ -162,7 +147,9 @@ class _Request:
         live: Any = await self.agent.session.value_of(LiveDoc, self.conversation)
         if live is not None and live["partial"] is not None:
             async with self.run.transaction() as tx:
-                await keep_partial(tx, self.run, "aborted", "the process ended while the answer was streaming")
+                await keep_partial(
+                    tx, self.conversation, self.run.task_id, "the process ended while the answer was streaming"
+                )
 
     async def _request(self, model: Any) -> Any:
         transcript = await self.agent.transcripts.get(self.conversation)
@@ -309,10 +296,7 @@ async def offered_tools(agent: Agent, conversation: ConversationId) -> dict[str,
     transcript = await agent.transcripts.get(conversation)
     names = await agent.names(conversation)
     tools = names.resolved.tools
-    return {
-        offer.name: offer.name in tools and tools[offer.name].tool.sequential
-        for offer in transcript.context().prompt.tools
-    }
+    return {offer.name: offer.name in tools and tools[offer.name].tool.sequential for offer in transcript.prompt.tools}
 
 
 async def _sequential(this: Generation, run: TaskRun, agent: Agent, answer: EntryId, done: int) -> Next[Any]:

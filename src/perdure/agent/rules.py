@@ -6,6 +6,7 @@ import msgspec
 
 from perdure.agent.documents import LiveDoc
 from perdure.agent.runs import close_run
+from perdure.agent.streaming import keep_partial
 from perdure.agent.submissions import Settled
 from perdure.base.errors import InvalidValue
 from perdure.models.messages import decode_messages
@@ -54,6 +55,7 @@ async def _close_run_of(tx: TaskTransaction, task: Task, live: Any) -> None:
     outcome = outcome_of(task)
     if isinstance(outcome, Completed):
         return
+    await keep_partial(tx, task.conversation, task.id, outcome.why or outcome.status)
     await close_run(tx, task.conversation, Settled("unanswered", reason=outcome.status, detail=outcome.why or None))
 
 

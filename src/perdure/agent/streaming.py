@@ -5,20 +5,25 @@ from typing import Any
 import msgspec
 
 from perdure.agent.documents import LiveDoc
+from perdure.agent.entries import AssistantEntry, put
+from perdure.agent.usage import book
 from perdure.base.delta import Operation
 from perdure.base.errors import InvocationEnded
+from perdure.base.ids import ConversationId, TaskId
 from perdure.base.text import well_formed
 from perdure.models.errors import CutOff
 from perdure.models.messages import AssistantMessage, Text, Thinking, ToolCall
 from perdure.models.protocol import Event, Finished, Model, ModelRequest, TextDelta, ThinkingDelta, ToolCallDelta
 from perdure.models.unicode import Stitch, parse_arguments
 from perdure.tasks.runtime import TaskRun
+from perdure.tasks.transaction import TaskTransaction
 
 
 class Partial:
     """An answer while it streams: blocks as JSON, and the operations since they were last committed."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str) -> None:
+        self._model = model
         self.blocks: list[dict[str, Any]] = []
         self._indexes: dict[int, int] = {}
         self._pending: dict[tuple[int, str], list[str]] = {}
@@ -51,7 +56,9 @@ class Partial:
         if not self._shown:
             self._shown = True
             self._forget()
-            return [{"op": "replace", "path": "/partial", "value": {"blocks": self._settled_blocks()}}]
+            return [
+                {"op": "replace", "path": "/partial", "value": {"model": self._model, "blocks": self._settled_blocks()}}
+            ]
         fresh = set(self._new)
         ops: list[Operation] = []
         for at in self._new:
@@ -124,6 +131,19 @@ def cut_message(blocks: list[dict[str, Any]], model: str, stop: Any, error: str 
         elif block["type"] == "thinking" and block["text"]:
             content.append(Thinking(block["text"]))
     return AssistantMessage(content, stop=stop, model=model, error=error)
+
+
+async def keep_partial(tx: TaskTransaction, conversation: ConversationId, task: TaskId, error: str) -> None:
+    """A partial answer that was committed becomes an entry, marked as aborted, that models do not see; its tokens are
+    unknown."""
+    live: Any = await tx.value_of(LiveDoc, conversation)
+    partial = None if live is None else live["partial"]
+    if partial is None:
+        return
+    message = cut_message(partial["blocks"], partial["model"], "aborted", error)
+    put(tx, conversation, AssistantEntry, message, task=task)
+    await book(tx, conversation, "models", partial["model"], None)
+    await tx.patch(LiveDoc, conversation, [{"op": "replace", "path": "/partial", "value": None}])
 
 
 class Progress:
