@@ -57,8 +57,8 @@ class Actions:
         self, parent: ConversationId, entry: EntryId, *, owner: TaskId | None, key: str | None
     ) -> ConversationId:
         """Fork a conversation (see `Conversation.fork`)."""
-        if key is not None and not (isinstance(key, str) and key):
-            raise InvalidValue(f"a conversation's key is a text that is not empty, not {key!r}")
+        if key is not None:
+            _check_key(key)
         async with self._session.transaction() as tx:
             if key is not None:
                 keys = await tx.doc(KeysDoc)
@@ -137,3 +137,8 @@ class Actions:
                     future.set_exception(error)
         for changed in self._idle:
             changed.set()
+
+
+def _check_key(key: Any) -> None:
+    if not isinstance(key, str) or not key:
+        raise InvalidValue(f"a conversation's key is a text that is not empty, not {key!r}")

@@ -98,8 +98,9 @@ class Session(Generic[X]):
             await asyncio.wait([self._storing])
         with contextlib.suppress(Error):
             await self._wait_flushed()
-        while self._pipeline is not None and self._failed is None and self.flushed < self.store.seq:
-            await asyncio.sleep(0)  # flushed, but not yet published
+        # what was flushed is published in the next rounds of the loop
+        while self._pipeline is not None and self._failed is None and self.flushed < self.store.seq:  # noqa: ASYNC110
+            await asyncio.sleep(0)
         self.watches.close()
         self._tell_end(SessionClosed("the session was closed"))
         await self.storage.close()
