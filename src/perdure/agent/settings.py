@@ -41,8 +41,8 @@ class Settings(msgspec.Struct, kw_only=True):
     stream_options: dict[str, Any] = {}
     progress_interval: float = 0.1
     """Partial answers and tool output are committed at most this often."""
-    retention: float = 60.0
-    """How long an idle conversation's transcript stays in memory."""
+    retention: float | None = 60.0
+    """How long an idle conversation's transcript stays in memory; None: for ever."""
     close_timeout: float = 10.0
     gate_timeout: float | None = None
     """A `before_tool` hook that has not answered by then blocks its call; None: it is waited for."""

@@ -33,17 +33,21 @@ class Retention:
             self._cancel()
 
     def _arm(self) -> None:
+        retention = self._agent.settings.retention
         oldest = self._agent.transcripts.oldest_use()
-        if oldest is None or self._cancel is not None or self._stopped:
+        if retention is None or oldest is None or self._cancel is not None or self._stopped:
             return
-        pause = oldest + self._agent.settings.retention - self._clock.monotonic()
+        pause = oldest + retention - self._clock.monotonic()
         self._cancel = self._clock.call_at(self._clock.now() + max(pause, SHORTEST_PAUSE), self._look)
 
     def _look(self) -> None:
         self._cancel = None
+        retention = self._agent.settings.retention
+        if retention is None:
+            return
         index = self._tasks.index
         at_work = (self._tasks.known(id) for id in (*index.running, *index.pending))
         busy = {task.conversation for task in at_work if task is not None}
-        for id in self._agent.transcripts.forget_idle(self._clock.monotonic() - self._agent.settings.retention, busy):
+        for id in self._agent.transcripts.forget_idle(self._clock.monotonic() - retention, busy):
             self._agent.forget(id)
         self._arm()

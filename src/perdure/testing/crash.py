@@ -36,6 +36,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+
 from perdure.agent.settings import Settings
 from perdure.base.errors import StorageRejected
 from perdure.extensions.registry import Registry
@@ -227,7 +229,7 @@ class _World:
             registry=self._scenario.registry(process),
             models=model,
             env=NoEnv(),
-            settings=self._scenario.settings(),
+            settings=msgspec.structs.replace(self._scenario.settings(), retention=None),  # no alarm but the scenario's
             clock=process.clock,
         )
         return process.harness
