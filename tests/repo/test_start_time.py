@@ -3,6 +3,9 @@
 Processor time is the wall time of a machine with nothing else to do, for starting waits for nothing once the files are
 cached; unlike wall time it stays nearly the same while the rest of the suite runs beside it. The cost of an import is
 what it adds to a bare interpreter; a command counts as a whole, as a person waits for it.
+
+The limits hold for a machine on which `asyncio`, `msgspec` and `apsw`, which nothing of ours can start without, take
+`LIBRARIES_MS`. A machine that is slower at the moment is slower for them too: the limits grow by that factor.
 """
 
 import os
@@ -18,6 +21,9 @@ pytestmark = pytest.mark.slow
 ROUNDS = 9
 IMPORT_MS = 150.0
 HELP_MS = 300.0
+LIBRARIES = "import asyncio, msgspec, apsw"
+LIBRARIES_MS = 65.0
+"""What they take on a quiet machine of the kind that these limits are meant for."""
 HEAVY = ["pydantic", "pydantic_ai", "openai", "anthropic", "click", "hypothesis"]
 
 IMPORT = "from perdure import Harness"
@@ -47,17 +53,24 @@ def best_ms(limit: float, code: str, *arguments: str, over: str | None = None) -
     return min(took) - min(bare)
 
 
+def slowness() -> float:
+    """How much slower than usual the machine is now; at least 1."""
+    return max(1.0, best_ms(0.0, LIBRARIES, over="pass") / LIBRARIES_MS)
+
+
 def loaded(names: Sequence[str], code: str) -> None:
     check = f"{code}\nimport sys\nfound = sorted(set({list(names)!r}) & set(sys.modules))\nassert not found, found"
     cpu_ms(check)
 
 
 def test_importing_the_harness_takes_less_than_150_ms() -> None:
-    assert best_ms(IMPORT_MS, IMPORT, over="pass") < IMPORT_MS
+    limit = IMPORT_MS * slowness()
+    assert best_ms(limit, IMPORT, over="pass") < limit
 
 
 def test_help_takes_less_than_300_ms() -> None:
-    assert best_ms(HELP_MS, HELP, "--help") < HELP_MS
+    limit = HELP_MS * slowness()
+    assert best_ms(limit, HELP, "--help") < limit
 
 
 def test_importing_the_harness_loads_no_provider_and_no_library_of_the_user() -> None:

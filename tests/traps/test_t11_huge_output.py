@@ -39,7 +39,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 COMMANDS = {
     "200 MB on both streams": (
-        "head -c 100000000 /dev/zero | tr '\\0' 'o'; head -c 100000000 /dev/zero | tr '\\0' 'e' >&2; echo last"
+        "head -c 100000000 /dev/zero | tr '\\0' 'o'; head -c 100000000 /dev/zero | tr '\\0' 'e' >&2; sleep 1; echo last"
     ),
     "one line of 50 MB": "head -c 50000000 /dev/zero | tr '\\0' 'x'; echo; echo last",
     "binary": "head -c 20000000 /dev/urandom; echo; echo last",

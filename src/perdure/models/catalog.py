@@ -1,7 +1,7 @@
 """The providers that names may begin with, and what using each of them takes. Imports no provider's library."""
 
-from difflib import get_close_matches
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -133,10 +133,21 @@ def split_name(name: str) -> tuple[str, str]:
             f"{name!r} is no model's name", hint="a name is provider:model, such as anthropic:claude-opus-5"
         )
     if provider not in known:
-        near = get_close_matches(provider.lower(), known, n=1, cutoff=0.5)
-        nearest = f"did you mean {near[0]}:{model}? " if near else ""
+        near = _nearest(provider.lower(), known)
+        nearest = f"did you mean {near}:{model}? " if near else ""
         raise UnknownModel(f"no provider {provider!r}", hint=f"{nearest}known: {', '.join(known)}")
     return provider, model
+
+
+def _nearest(name: str, known: tuple[str, ...]) -> str | None:
+    """The known name that shares most pairs of letters, if that is half of them; difflib is slow to load for this."""
+
+    def likeness(other: str) -> float:
+        left, right = ({a + b for a, b in pairwise(f" {word} ")} for word in (name, other))
+        return 2 * len(left & right) / (len(left) + len(right))
+
+    best = max(known, key=likeness)
+    return best if likeness(best) >= 0.5 else None
 
 
 def check_installed(provider: Provider) -> None:
