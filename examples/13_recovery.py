@@ -34,6 +34,8 @@ def extension(folder: Path) -> Extension:
     async def ship(ctx: Any) -> str:
         """Ship the parcel (cut off by the crash, must not be repeated)."""
         really("ship")
+        while not any(entry.kind == "perdure.tool_result" for entry in await ctx.conversation().entries()):
+            await asyncio.sleep(0.01)  # until the payment is stored
         (folder / "in-the-middle").touch()
         await asyncio.sleep(60)
         return "shipped"
