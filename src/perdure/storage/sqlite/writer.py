@@ -21,8 +21,8 @@ GATHER_TICKS: Final = 2
 """Rounds of the event loop without a new batch after which a flush begins: whoever is ready gets into it."""
 
 LOOP_FLUSH_SECONDS: Final = 0.002
-"""While flushes take less than this, a lone commit flushes on the event loop: handing it over costs a good part of that,
-and nobody else was ready to commit meanwhile."""
+"""While flushes take less than this, a lone commit flushes on the event loop: handing it over costs a part of that, and
+nobody else was ready to commit meanwhile."""
 FLUSH_WEIGHT: Final = 0.2
 """Share of the newest flush in the running mean of their durations."""
 
