@@ -63,12 +63,12 @@ def loaded(names: Sequence[str], code: str) -> None:
     cpu_ms(check)
 
 
-def test_importing_the_harness_takes_less_than_150_ms() -> None:
+def test_importing_the_harness_takes_150_ms_at_most_scaled_by_how_slow_the_machine_is() -> None:
     limit = IMPORT_MS * slowness()
     assert best_ms(limit, IMPORT, over="pass") < limit
 
 
-def test_help_takes_less_than_300_ms() -> None:
+def test_help_takes_300_ms_at_most_scaled_by_how_slow_the_machine_is() -> None:
     limit = HELP_MS * slowness()
     assert best_ms(limit, HELP, "--help") < limit
 
