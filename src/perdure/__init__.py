@@ -46,12 +46,19 @@ from perdure.extensions.registry import Registry
 from perdure.extensions.results import (
     UNSET,
     Add,
+    AddTools,
     Block,
+    Continue,
+    Decline,
+    Handoff,
     Remove,
+    RunAnswer,
     Sleep,
+    Summary,
     Terminate,
     ToolError,
     ToolResult,
+    ToolRound,
     Wait,
 )
 from perdure.harness.conversation import Conversation
@@ -87,17 +94,18 @@ __version__ = "0.1.0"
 
 # fmt: off
 __all__ = [
-    "DAY", "HOUR", "MINUTE", "ROOT", "UNSET", "Aborted", "Add", "Answer", "AssistantEntry", "AssistantMessage",
-    "Attachment", "Block", "Budget", "Busy", "Clock", "Completed", "Conversation", "ConversationId", "Document",
-    "DocumentId", "EntryId", "Error", "Extension", "Failed", "Faulted", "Harness", "HookContext", "InvalidDecision",
-    "InvalidDefinition", "InvalidValue", "InvocationEnded", "Message", "NestedTransaction", "Next", "NotFound",
-    "Orphaned", "Outcome", "OwnershipRefused", "ProviderModels", "Refused", "Registry", "Remove", "RequestConflict",
-    "ResetEntry", "RetrySettings", "SectionContext", "Session", "SessionClosed", "SessionPoisoned", "Settings",
-    "Settled", "Sleep", "StorageBusy", "StorageCorrupt", "StorageError", "StorageFull", "StorageInUse",
-    "StorageReadOnly", "StorageRejected", "StorageUncertain", "StoredTask", "Submission", "SubmissionId",
-    "SummaryEntry", "SystemClock", "SystemEntry", "SystemMessage", "Task", "TaskId", "TaskRun", "TaskTransaction",
-    "Terminate", "Text", "Thinking", "TooNew", "ToolCall", "ToolContext", "ToolError", "ToolResult", "ToolResultEntry",
-    "ToolResultMessage", "Unanswered", "Usage", "UserEntry", "UserMessage", "Wait", "Wake", "WakeReason", "configure",
-    "document_family", "entry", "open_storage", "phase", "plain", "task",
+    "DAY", "HOUR", "MINUTE", "ROOT", "UNSET", "Aborted", "Add", "AddTools", "Answer", "AssistantEntry",
+    "AssistantMessage", "Attachment", "Block", "Budget", "Busy", "Clock", "Completed", "Continue", "Conversation",
+    "ConversationId", "Decline", "Document", "DocumentId", "EntryId", "Error", "Extension", "Failed", "Faulted",
+    "Handoff", "Harness", "HookContext", "InvalidDecision", "InvalidDefinition", "InvalidValue", "InvocationEnded",
+    "Message", "NestedTransaction", "Next", "NotFound", "Orphaned", "Outcome", "OwnershipRefused", "ProviderModels",
+    "Refused", "Registry", "Remove", "RequestConflict", "ResetEntry", "RetrySettings", "RunAnswer", "SectionContext",
+    "Session", "SessionClosed", "SessionPoisoned", "Settings", "Settled", "Sleep", "StorageBusy", "StorageCorrupt",
+    "StorageError", "StorageFull", "StorageInUse", "StorageReadOnly", "StorageRejected", "StorageUncertain",
+    "StoredTask", "Submission", "SubmissionId", "Summary", "SummaryEntry", "SystemClock", "SystemEntry",
+    "SystemMessage", "Task", "TaskId", "TaskRun", "TaskTransaction", "Terminate", "Text", "Thinking", "TooNew",
+    "ToolCall", "ToolContext", "ToolError", "ToolResult", "ToolResultEntry", "ToolResultMessage", "ToolRound",
+    "Unanswered", "Usage", "UserEntry", "UserMessage", "Wait", "Wake", "WakeReason", "configure", "document_family",
+    "entry", "open_storage", "phase", "plain", "task",
 ]
 # fmt: on

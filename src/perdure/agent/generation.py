@@ -15,6 +15,7 @@ from perdure.agent.tool_task import ToolTask
 from perdure.agent.usage import book
 from perdure.base.delta import Operation
 from perdure.base.ids import ConversationId, EntryId, TaskId
+from perdure.extensions.results import Terminate, read_control
 from perdure.models.errors import ModelError
 from perdure.models.messages import AssistantMessage, ToolCall, ToolResultMessage
 from perdure.models.retry import next_attempt
@@ -57,7 +58,7 @@ class Generation:
         live: Any = await agent.session.value_of(LiveDoc, run.conversation_id)
         slots = list(live["tools"].values())
         asked = sum(isinstance(block, ToolCall) for block in (await answer_message(agent, run, answer)).content)
-        if len(slots) == asked and all(slot.get("control") == "terminate" for slot in slots):
+        if len(slots) == asked and all(read_control(slot.get("control")) == Terminate() for slot in slots):
             async with run.transaction() as tx:
                 await finish_run(tx, run.conversation_id, Settled("done", answer=answer), agent.settings, Generation)
                 return tx.complete({"answer": answer})

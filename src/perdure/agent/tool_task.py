@@ -20,7 +20,7 @@ from perdure.agent.invoke import invoke
 from perdure.agent.usage import book
 from perdure.base.delta import Operation
 from perdure.base.ids import EntryId
-from perdure.extensions.results import ToolResult
+from perdure.extensions.results import ToolResult, stored_control
 from perdure.models.messages import ToolCall, ToolResultMessage
 from perdure.tasks.decisions import Next
 from perdure.tasks.definition import phase, task
@@ -126,7 +126,7 @@ async def store_result(tx: TaskTransaction, run: TaskRun, call: ToolCall, result
         return  # a nested call, or the run was closed
     done = {"name": call.name, "call_id": call.id, "status": "done", "is_error": result.is_error}
     if result.control is not None:
-        done["control"] = result.control.kind
+        done["control"] = stored_control(result.control)
     at = f"/tools/{run.task_id}"
     ops: list[Operation] = [{"op": "replace", "path": at, "value": done}]
     await tx.patch(LiveDoc, run.conversation_id, ops)

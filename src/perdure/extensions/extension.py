@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar, overload
 
 from perdure.base.errors import InvalidDefinition
+from perdure.extensions.decorators import HookDecorators
 from perdure.extensions.hooks import HOOK_POINTS, Hook, Section, Wrap, check_callback, tool_filter, tool_name
 from perdure.extensions.names import check_extension_name, check_kind, check_section_name
 from perdure.extensions.tool import Prepare, Replay, Tool
@@ -15,7 +16,7 @@ from perdure.tasks.definition import TaskDefinition, task_definition
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Extension:
+class Extension(HookDecorators):
     """A bundle under one name. Decorators define and register; installing freezes it.
 
     Conversations store the name, never the code: after a restart they take whatever is installed under it.
@@ -166,41 +167,6 @@ class Extension:
             return function
 
         return define
-
-    @overload
-    def before_tool(self, function: F, /) -> F: ...
-    @overload
-    def before_tool(self, /, *, tools: Iterable[str | Tool] | None = None) -> Callable[[F], F]: ...
-    def before_tool(self, function: Any = None, /, *, tools: Iterable[str | Tool] | None = None) -> Any:
-        """Decorator: asked before a call runs. May return the call with replaced arguments, or `Block`."""
-        define = self.hook("before_tool", tools=tools)
-        return define if function is None else define(function)
-
-    @overload
-    def after_tool(self, function: F, /) -> F: ...
-    @overload
-    def after_tool(self, /, *, tools: Iterable[str | Tool] | None = None) -> Callable[[F], F]: ...
-    def after_tool(self, function: Any = None, /, *, tools: Iterable[str | Tool] | None = None) -> Any:
-        """Decorator: sees every result that a call writes; may return a replaced one."""
-        define = self.hook("after_tool", tools=tools)
-        return define if function is None else define(function)
-
-    @overload
-    def on_abort(self, function: F, /) -> F: ...
-    @overload
-    def on_abort(self, /, *, tools: Iterable[str | Tool] | None = None) -> Callable[[F], F]: ...
-    def on_abort(self, function: Any = None, /, *, tools: Iterable[str | Tool] | None = None) -> Any:
-        """Decorator: sees the result of a call that was stopped; may return a replaced one."""
-        define = self.hook("on_abort", tools=tools)
-        return define if function is None else define(function)
-
-    def before_request(self, function: F, /) -> F:
-        """Decorator: sees the messages of a request; may return others, for this request only."""
-        return self.hook("before_request")(function)
-
-    def after_response(self, function: F, /) -> F:
-        """Decorator: observes every response."""
-        return self.hook("after_response")(function)
 
     def _check_open(self) -> None:
         if self._frozen:

@@ -17,6 +17,10 @@ HOOK_POINTS: Final = (
     "before_tool",
     "after_tool",
     "on_abort",
+    "on_yield",
+    "after_tools",
+    "after_run",
+    "before_compact",
 )
 TOOL_POINTS: Final = ("before_tool", "after_tool", "on_abort")
 """Hook points that look at one call, and so may be limited to some tools."""

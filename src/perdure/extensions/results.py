@@ -9,10 +9,10 @@ import msgspec
 
 from perdure.base import jsonvalue
 from perdure.base.errors import Error, InvalidValue
-from perdure.base.ids import TaskId
+from perdure.base.ids import EntryId, TaskId
 from perdure.base.text import cut_head, cut_tail, well_formed
 from perdure.base.typed import codec
-from perdure.models.messages import Attachment, Content, Text, Usage
+from perdure.models.messages import AssistantMessage, Attachment, Content, Text, ToolResultMessage, Usage
 from perdure.tasks.states import Policy, SignalKey
 
 C = TypeVar("C")
@@ -30,12 +30,68 @@ class ToolError(Error):
     code = "tool_error"
 
 
-class Terminate(msgspec.Struct, frozen=True, tag="terminate"):
-    """Ends the run when every call of the round asks for it."""
+class Terminate(msgspec.Struct, frozen=True):
+    """Ends the run when every call of the round asks for it. A task of an `after_tools` hook may complete with it: one
+    is enough."""
+
+    terminate: Literal[True] = True
+
+
+class AddTools(msgspec.Struct, frozen=True):
+    """Adds tools to what the conversation offers, from the next request on, as `configure(tools=…)` would: stored with
+    the result, so a fork or a restart has them too. Names that no selected extension brings are skipped."""
+
+    names: list[str] = msgspec.field(name="add_tools")
+
+
+class Handoff(msgspec.Struct, frozen=True):
+    """Ends the run and begins a new context from the note; one result of the round is enough."""
+
+    note: str = msgspec.field(name="handoff")
+
+
+Control = Terminate | AddTools | Handoff
+"""What a result may ask of the run beyond being read."""
+
+
+class Continue(msgspec.Struct, frozen=True):
+    """The answer does not stand: the model goes on with this input. Returned by an `on_yield` hook, or the result of a
+    task that such a hook started."""
+
+    input: str | list[Content] = msgspec.field(name="continue")
+
+
+class RunAnswer(msgspec.Struct, frozen=True):
+    """What `on_yield` and `after_run` hooks look at: the answer of a run, and the entry that holds it."""
+
+    entry_id: EntryId
+    message: AssistantMessage
 
     @property
-    def kind(self) -> str:
-        return "terminate"
+    def text(self) -> str:
+        """What it says."""
+        return "".join(block.text for block in self.message.content if isinstance(block, Text))
+
+
+class ToolRound(msgspec.Struct, frozen=True):
+    """What `after_tools` hooks look at: the response that called, its entry, and the results in the order of the
+    calls."""
+
+    entry_id: EntryId
+    message: AssistantMessage
+    results: tuple[ToolResultMessage, ...]
+
+
+class Summary(msgspec.Struct, frozen=True):
+    """A `before_compact` hook's own summary, in place of one that the model would write."""
+
+    text: str
+
+
+class Decline(msgspec.Struct, frozen=True):
+    """A `before_compact` hook's no: this compaction does not happen."""
+
+    reason: str = ""
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=False):
@@ -51,7 +107,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=False):
     details: Any = None
     diagnostics: list[str] | None = None
     usage: Usage | None = None
-    control: Terminate | None = None
+    control: Control | None = None
     structured: Any = None
 
 
@@ -195,7 +251,31 @@ def _checked_usage(usage: Any) -> Usage | None:
     return found
 
 
-def _checked_control(control: Any) -> Terminate | None:
-    if control is None or isinstance(control, Terminate):
-        return control
-    raise InvalidValue(f"a result's control is Terminate(), not {type(control).__name__}")
+def _checked_control(control: Any) -> Control | None:
+    match control:
+        case None | Terminate():
+            return control
+        case Handoff(note=str(note)):
+            return Handoff(bounded_text(well_formed(note)))
+        case AddTools(names=list() | tuple() as names) if names and all(isinstance(n, str) and n for n in names):
+            return AddTools([well_formed(name) for name in dict.fromkeys(names)])
+        case Handoff() | AddTools():
+            raise InvalidValue("Handoff takes a note, AddTools a list of names that is not empty")
+    raise InvalidValue(f"a result's control is Terminate, AddTools or Handoff, not {type(control).__name__}")
+
+
+def stored_control(control: Control) -> Any:
+    """Control as the JSON object that the live document keeps: one key that says which it is."""
+    return msgspec.to_builtins(control)
+
+
+def read_control(stored: Any) -> Control | None:
+    """What `stored_control` gave. Older sessions stored the word "terminate"."""
+    match stored:
+        case "terminate" | {"terminate": True}:
+            return Terminate()
+        case {"handoff": str(note)}:
+            return Handoff(note)
+        case {"add_tools": list(names)}:
+            return AddTools(names)
+    return None
