@@ -22,7 +22,8 @@ from perdure import (
 )
 from perdure.agent.documents import LiveDoc
 from perdure.base.ids import ROOT
-from perdure.storage.sqlite.store import Durability, SqliteStorage
+from perdure.storage.protocol import Durability
+from perdure.storage.sqlite.store import SqliteStorage
 from perdure.testing.laws import check_records
 from perdure.testing.scripted_model import ScriptedModel, call, say
 from tests.agent.kit import MODEL, ask, results, said

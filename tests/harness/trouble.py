@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from perdure import Extension, Harness, Registry, Settings
-from perdure.storage.sqlite.store import Durability, SqliteStorage
+from perdure.storage.protocol import Durability
+from perdure.storage.sqlite.store import SqliteStorage
 from perdure.testing.scripted_model import ScriptedModel, call, say
 
 DURABILITIES: tuple[Durability, ...] = ("power", "process")

@@ -23,7 +23,7 @@ SLACK_BYTES: Final = 64 * 1024
 UNFINISHED_CHARACTERS: Final = 4_096
 """A terminal's escape sequence that is longer than this is not waited for."""
 
-_UNFINISHED = re.compile(r"(?:\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\x9c]*|[ -/]*)|[\ud800-\udbff])\Z")
+_UNFINISHED: Final = r"(?:\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b\x9c]*|[ -/]*)|[\ud800-\udbff])\Z"
 """The beginning of an escape sequence, or of a character, whose rest may come with the next chunk."""
 
 
@@ -94,7 +94,7 @@ class OutputBuffer:
 
     def _add(self, text: str) -> None:
         text = self._unfinished + text
-        found = _UNFINISHED.search(text, max(0, len(text) - UNFINISHED_CHARACTERS))
+        found = re.compile(_UNFINISHED).search(text, max(0, len(text) - UNFINISHED_CHARACTERS))
         text, self._unfinished = (text[: found.start()], text[found.start() :]) if found else (text, "")
         text = well_formed(text)
         # escapes may stand between a carriage return and what it means, so they go first

@@ -10,13 +10,13 @@ CLUSTER_LIMIT: Final = 64
 """Code points that a visible character has at most, for cutting. Text in use has 30 at most (Unicode's stream-safe
 text, UAX 15); the bound keeps a hostile pile of marks from making a cut empty."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_ESCAPES = re.compile(
+_ESCAPES: Final = (  # these two are compiled when first used: starting is cheaper without
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*(?:[@-~]|(?=\n|\Z))"  # CSI: colours, cursor movements
     r"|(?:\x1b[\]PX^_]|[\x90\x98\x9d\x9e\x9f])[^\x07\x18\x1a\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)"  # OSC, DCS, SOS, PM, APC
     r"|\x1b[ -/]*[0-~]?"  # two-character and character-set sequences, and what is cut short
     r"|[\x80-\x9f]"  # C1 controls
 )
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_CONTROLS: Final = r"[\x00-\x08\x0b-\x1f\x7f]"
 
 
 def well_formed(text: str) -> str:
@@ -51,14 +51,14 @@ def printable(text: str) -> str:
     Give it whole lines: an escape sequence cut between two calls is not recognised.
     """
     if "\x1b" in text or not text.isascii():
-        text = _ESCAPES.sub("", text)
+        text = re.sub(_ESCAPES, "", text)
     if "\r" in text:
         text = text.replace("\r\n", "\n")
         if "\r" in text:
             text = "\n".join(line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))
     if "\b" in text:
         text = _without_overstrikes(text)
-    return _CONTROLS.sub("", text)
+    return re.sub(_CONTROLS, "", text)
 
 
 def _without_overstrikes(text: str) -> str:

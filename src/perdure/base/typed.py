@@ -32,10 +32,10 @@ CODECS_KEPT = 1024
 KEYS_TRIED = 200
 """Keys of one dict that are tried to name the one that does not fit; beyond, the error names the dict."""
 _JSON_TYPES = (Any, object, dict, list, dict[str, Any], list[Any], dict[str, object], list[object])
-_PATH = re.compile(r" - at `(?:key in )?\$(?P<path>[^`]*)`$")
+_PATH = r" - at `(?:key in )?\$(?P<path>[^`]*)`$"
 _SUSPECT = re.compile(rb"\d{16}")
 """Where no sixteen digits stand in a row there is no integer that is too large: cheaper than looking at every value."""
-_STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
+_STEP = r"\.([^.\[]+)|\[(\d+|\.\.\.)\]"
 
 
 class _Form(Protocol):
@@ -200,10 +200,10 @@ def _placed(error: InvalidValue, where: str) -> InvalidValue:
 def _invalid(error: msgspec.ValidationError, data: Json, where: str, convert: Callable[[Json], object]) -> InvalidValue:
     """The error with a JSON pointer. Where msgspec names no keys of dicts, the first that fails alone is it."""
     text = str(error)
-    found = _PATH.search(text)
+    found = re.search(_PATH, text)
     what = text[: found.start()] if found else text
     pointer, complete = "", True
-    for name, position in _STEP.findall(found["path"]) if found else ():
+    for name, position in re.findall(_STEP, found["path"]) if found else ():
         step = name or position
         if step == "...":
             step = _failing_key(data, pointer, text, convert)

@@ -4,10 +4,10 @@ import inspect
 import re
 from typing import Final
 
-_PARAMETERS: Final = re.compile(r"^(?:Args|Arguments|Parameters):[ \t]*$", re.MULTILINE)
-_FOR_CALLERS: Final = re.compile(r"^(?:Args|Arguments|Parameters|Returns|Yields|Raises):[ \t]*$", re.MULTILINE)
+_PARAMETERS: Final = r"(?m)^(?:Args|Arguments|Parameters):[ \t]*$"
+_FOR_CALLERS: Final = r"(?m)^(?:Args|Arguments|Parameters|Returns|Yields|Raises):[ \t]*$"
 """Where the part ends that is for models. Other headings are part of the description."""
-_ITEM: Final = re.compile(r"^(?P<name>\*{0,2}\w+)[ \t]*(?:\([^)]*\))?[ \t]*:(?:[ \t]+(?P<text>.*))?$")
+_ITEM: Final = r"^(?P<name>\*{0,2}\w+)[ \t]*(?:\([^)]*\))?[ \t]*:(?:[ \t]+(?P<text>.*))?$"
 
 
 class UnreadableDocstring(ValueError):
@@ -20,10 +20,10 @@ def read_docstring(doc: str | None) -> tuple[str, dict[str, str]]:
     Raises `UnreadableDocstring` for a line under `Args:` that describes nothing, and for a parameter described twice.
     """
     text = inspect.cleandoc(doc or "")
-    end = _FOR_CALLERS.search(text)
+    end = re.search(_FOR_CALLERS, text)
     description = (text[: end.start()] if end else text).strip()
     described: dict[str, str] = {}
-    for section in _PARAMETERS.finditer(text):
+    for section in re.finditer(_PARAMETERS, text):
         for name, said in _items(text[section.end() :].splitlines()):
             if name in described:
                 raise UnreadableDocstring(f"its docstring describes {name} twice")
@@ -42,7 +42,7 @@ def _items(lines: list[str]) -> list[tuple[str, str]]:
         if not deep:
             break
         if indent is None or deep <= indent:
-            item = _ITEM.match(said)
+            item = re.match(_ITEM, said)
             if item is None or (indent is not None and deep < indent):
                 raise UnreadableDocstring(f"its docstring has a line under Args that describes no parameter: {said!r}")
             indent = deep

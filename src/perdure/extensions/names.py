@@ -11,13 +11,13 @@ KIND_LENGTH: Final = 128
 SECTION_LENGTH: Final = 64
 RESERVED: Final = "perdure"
 
-_EXTENSION: Final = re.compile(r"[a-z][a-z0-9_-]*(?:\.[a-z0-9_-]+)*")
-_KIND: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*")
+_EXTENSION: Final = r"[a-z][a-z0-9_-]*(?:\.[a-z0-9_-]+)*"
+_KIND: Final = r"[A-Za-z][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*"
 
 
 def check_extension_name(name: Any) -> None:
     """Refuse names that could be mistaken for something else in a path, a log or a document."""
-    if not isinstance(name, str) or len(name) > EXTENSION_LENGTH or not _EXTENSION.fullmatch(name):
+    if not isinstance(name, str) or len(name) > EXTENSION_LENGTH or not re.fullmatch(_EXTENSION, name):
         raise InvalidDefinition(
             f"not an extension name: {_shown(name)}",
             hint=f"up to {EXTENSION_LENGTH} lower-case letters, digits, _ and -, in parts with single dots between",
@@ -28,7 +28,7 @@ def check_extension_name(name: Any) -> None:
 
 def check_kind(kind: Any, what: str) -> None:
     """Refuse a kind of task, document or entry in the same way. `what` begins the error."""
-    if not isinstance(kind, str) or len(kind) > KIND_LENGTH or not _KIND.fullmatch(kind):
+    if not isinstance(kind, str) or len(kind) > KIND_LENGTH or not re.fullmatch(_KIND, kind):
         raise InvalidDefinition(
             f"{what} is no name: {_shown(kind)}",
             hint=f"up to {KIND_LENGTH} letters, digits, _ and -, in parts with single dots between",

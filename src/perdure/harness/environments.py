@@ -2,14 +2,14 @@
 
 from typing import Any
 
-from perdure.env.local import LocalEnv
+from perdure.base.lazy import load
 from perdure.env.protocol import ExecutionEnv
 
 
 def env_function(env: Any) -> Any:
     """The `env=` argument as a function of conversation id and cwd."""
     if env is None:
-        return lambda conversation, cwd: LocalEnv(cwd)
+        return lambda conversation, cwd: load("perdure.env.local:LocalEnv")(cwd)
     if callable(env):
         return env
     return lambda conversation, cwd: _Shared(env)

@@ -19,3 +19,15 @@ def need_one(given: bool) -> None:
     """A scan without any of the filters that have an index would read the whole store."""
     if not given:
         raise StorageError("this scan needs a conversation, an owner, a task waited on, or live=True")
+
+
+def key_after(prefix: str) -> str | None:
+    """The first text, in code point order, that is behind all texts with this prefix; None: there is none."""
+    while prefix:
+        last = ord(prefix[-1]) + 1
+        if last == 0xD800:
+            last = 0xE000  # no text holds half a surrogate pair
+        if last <= 0x10FFFF:
+            return prefix[:-1] + chr(last)
+        prefix = prefix[:-1]
+    return None

@@ -175,6 +175,28 @@ class MemoryReads:
             limit,
         )
 
+    async def scan_members(
+        self,
+        scope: Scope,
+        scope_id: int,
+        kind: str,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        at: int | None = None,
+        limit: int = 100,
+    ) -> Sequence[Document]:
+        alive = await self.scan_documents(scope, scope_id, kind=kind, at=at, limit=NEVER)
+        found = [(one.key, one) for one in alive if one.key is not None and one.key.startswith(prefix)]
+        found.sort(key=lambda pair: (pair[0], pair[1].id))
+        return [one for key, one in found if after is None or key > after][:limit]
+
+    async def find_document(
+        self, scope: Scope, scope_id: int, kind: str, key: str | None, *, at: int | None = None
+    ) -> Document | None:
+        alive = await self.scan_documents(scope, scope_id, kind=kind, at=at, limit=NEVER)
+        return max((one for one in alive if one.key == key), key=lambda one: one.id, default=None)
+
     async def document(self, id: DocumentId, at: int | None = None) -> StoredDocument | None:
         stored = self._now()
         found = stored.documents.get(id)

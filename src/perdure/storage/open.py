@@ -1,15 +1,18 @@
 """From what a person writes to a store."""
 
 import os
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from perdure.base.errors import InvalidValue
+from perdure.base.lazy import load
 from perdure.storage import percent
-from perdure.storage.memory import MemoryStorage
-from perdure.storage.protocol import Storage
-from perdure.storage.sqlite.store import Durability, SqliteStorage
+from perdure.storage.protocol import Durability, Storage
 
-SCHEMES: Final = ("sqlite", "memory")
+BACKENDS: Final = {
+    "sqlite": "perdure.storage.sqlite.store:SqliteStorage",
+    "memory": "perdure.storage.memory:MemoryStorage",
+}
+"""The kinds of store by the scheme of their URLs. Each is imported when one is opened: most programs use one."""
 
 
 def open_storage(
@@ -31,11 +34,11 @@ def open_storage(
     if scheme == "memory":
         if rest.strip("/"):
             raise InvalidValue(f"a memory store has no place: {text!r}", hint='write "memory:"')
-        return MemoryStorage()
-    if scheme not in ("", "sqlite"):
+        return cast(Storage, load(BACKENDS[scheme])())
+    if scheme not in ("", *BACKENDS):
         raise InvalidValue(
             f"unknown kind of store {scheme!r} in {text!r}",
-            hint=f"known: {', '.join(f'{name}:' for name in SCHEMES)} or a path",
+            hint=f"known: {', '.join(f'{name}:' for name in BACKENDS)} or a path",
         )
     path, options = (text, {}) if not scheme else _sqlite_url(rest, text)
     if not path:
@@ -44,7 +47,8 @@ def open_storage(
         options["durability"] = durability
     if busy_timeout is not None:
         options["busy_timeout"] = busy_timeout
-    return SqliteStorage(path, read_only=read_only or options.pop("read_only", False), **options)
+    read_only = read_only or options.pop("read_only", False)
+    return cast(Storage, load(BACKENDS[scheme or "sqlite"])(path, read_only=read_only, **options))
 
 
 def _scheme(text: str) -> tuple[str, str]:
@@ -53,7 +57,7 @@ def _scheme(text: str) -> tuple[str, str]:
     word = head.replace("+", "").replace("-", "").replace(".", "")
     if not colon or len(head) < 2 or not word.isalnum() or not head[0].isalpha():
         return "", text
-    if not rest.startswith("//") and head.lower() not in SCHEMES and os.sep not in rest and os.path.exists(text):
+    if not rest.startswith("//") and head.lower() not in BACKENDS and os.sep not in rest and os.path.exists(text):
         return "", text
     return head.lower(), rest
 

@@ -4,7 +4,7 @@ import re
 from typing import Final
 
 _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~/")
-_ESCAPES: Final = re.compile(r"(?:%[0-9a-fA-F]{2})+")
+_ESCAPES: Final = r"(?:%[0-9a-fA-F]{2})+"
 
 
 def encoded(path: bytes) -> str:
@@ -14,7 +14,7 @@ def encoded(path: bytes) -> str:
 
 def decoded(text: str) -> str:
     """Text of a URL as it is meant. What is no escape stays; bytes that are no UTF-8 become U+FFFD."""
-    return _ESCAPES.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "replace"), text)
+    return re.sub(_ESCAPES, lambda found: bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "replace"), text)
 
 
 def query(text: str) -> list[tuple[str, str]]:

@@ -30,6 +30,8 @@ from perdure.storage.records import (
 )
 
 Order = Literal["oldest", "newest"]
+Durability = Literal["power", "process"]
+"""What a commit survives once it returns: the loss of power, or only the death of the process."""
 
 
 class Storage(Protocol):
@@ -134,6 +136,27 @@ class Storage(Protocol):
         limit: int = 100,
     ) -> Sequence[Document]:
         """Documents of a scope, by id: those alive at commit `at`, by default those alive now."""
+        ...
+
+    async def scan_members(
+        self,
+        scope: Scope,
+        scope_id: int,
+        kind: str,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        at: int | None = None,
+        limit: int = 100,
+    ) -> Sequence[Document]:
+        """Members of a family whose keys begin with `prefix`, by key in code point order: those alive at commit `at`,
+        by default those alive now. The next page begins after the last member's key."""
+        ...
+
+    async def find_document(
+        self, scope: Scope, scope_id: int, kind: str, key: str | None, *, at: int | None = None
+    ) -> Document | None:
+        """The incarnation alive at commit `at`, by default now; `key` None: the document that stands alone."""
         ...
 
     async def document(self, id: DocumentId, at: int | None = None) -> StoredDocument | None:

@@ -9,9 +9,9 @@ from typing import Any, Final, Literal, Protocol
 import msgspec
 
 from perdure.storage.memory import MemoryStorage
-from perdure.storage.protocol import ImmediateStorage, PipelinedStorage, Storage
+from perdure.storage.protocol import Durability, ImmediateStorage, PipelinedStorage, Storage
 from perdure.storage.records import Batch, StorageHead
-from perdure.storage.sqlite.store import Durability, SqliteStorage
+from perdure.storage.sqlite.store import SqliteStorage
 from perdure.testing.dump import Dump, dump
 from perdure.testing.reopening import ForwardedReads
 

@@ -16,6 +16,12 @@ from perdure.storage.sqlite.statements import READS, WRITES
 APPLICATION_ID: Final = 0x50455244
 """Marks the file as ours, also for the `file` command: "PERD"."""
 SCHEMA_VERSION: Final = 1
+LATER_INDEXES: Final = """
+CREATE INDEX IF NOT EXISTS document_key ON document(scope_id, kind, key);
+CREATE INDEX IF NOT EXISTS document_member ON document(scope_id, kind, key) WHERE retired IS NULL AND key IS NOT NULL;
+"""
+"""Indexes that came after the schema. An older program keeps them up without knowing them, so they need no version;
+statements do not insist on them, since a store that is only read may lack them."""
 STATEMENTS_CACHED: Final = 200
 """Prepared statements kept by a connection: more than there are."""
 WAL_KEPT_BYTES: Final = 8 * 1024 * 1024
@@ -167,6 +173,7 @@ def _begin_epoch(connection: apsw.Connection, schema: str | None) -> StorageHead
         if schema is not None:
             connection.execute(schema).fetchall()
             connection.execute("INSERT INTO meta VALUES (1, ?, 1, 0, 0)", (SCHEMA_VERSION,))
+        connection.execute(LATER_INDEXES).fetchall()
         connection.execute(WRITES["epoch"])
         head = read_head(connection)
         connection.execute("COMMIT")

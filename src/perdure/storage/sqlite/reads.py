@@ -7,7 +7,7 @@ import apsw
 
 from perdure.base.errors import StorageError
 from perdure.base.ids import ConversationId, DocumentId, EntryId, SubmissionId, TaskId
-from perdure.storage.checks import need_one
+from perdure.storage.checks import key_after, need_one
 from perdure.storage.protocol import Order
 from perdure.storage.records import (
     Blob,
@@ -31,6 +31,8 @@ T = TypeVar("T")
 
 NEVER: Final = 2**63 - 1
 """Later than every id, seq and time."""
+ANY_TEXT: Final = b""
+"""Later than every text: the engine sorts bytes behind text."""
 CACHED_LINES: Final = 8192
 """Conversations whose line of ancestors is kept in memory."""
 
@@ -245,6 +247,29 @@ class SqliteReads:
         values = (cursor, limit, rows.SCOPE_NUMBER[scope], scope_id, self._number(kind))
         found = self._all("documents_now", values) if at is None else self._all("documents_at", (*values, at))
         return self._records(rows.document, found)
+
+    async def scan_members(
+        self,
+        scope: Scope,
+        scope_id: int,
+        kind: str,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        at: int | None = None,
+        limit: int = 100,
+    ) -> Sequence[Document]:
+        low = prefix if after is None else max(prefix, after + "\0")  # the text that follows it directly
+        values = (rows.SCOPE_NUMBER[scope], scope_id, self._number(kind), low, key_after(prefix) or ANY_TEXT, limit)
+        found = self._all("members_now", values) if at is None else self._all("members_at", (*values, at))
+        return self._records(rows.document, found)
+
+    async def find_document(
+        self, scope: Scope, scope_id: int, kind: str, key: str | None, *, at: int | None = None
+    ) -> Document | None:
+        values = (rows.SCOPE_NUMBER[scope], scope_id, self._number(kind), key)
+        row = self._one("document_now", values) if at is None else self._one("document_at", (*values, at))
+        return self._record(rows.document, row)
 
     async def document(self, id: DocumentId, at: int | None = None) -> StoredDocument | None:
         row = self._one("document", (id,))

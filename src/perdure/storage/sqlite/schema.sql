@@ -1,5 +1,5 @@
 -- One session. Ids come from one sequence for all tables; seq is the number of a commit; times are milliseconds.
--- A change of this file is a new schema version: see SCHEMA_VERSION in connect.py.
+-- A change of this file is a new schema version: see SCHEMA_VERSION in connect.py, and LATER_INDEXES there.
 
 -- seq and next_id lag behind where the newest entry tells them: see read_head in connect.py.
 CREATE TABLE meta(

@@ -74,6 +74,15 @@ READS: Final = {
     "documents_at": f"SELECT {_DOCUMENT} FROM document INDEXED BY document_scope "
     "WHERE scope = ?3 AND scope_id = ?4 AND created <= ?6 AND (retired IS NULL OR retired > ?6) AND id > ?1 "
     "AND (?5 IS NULL OR kind = ?5) ORDER BY id LIMIT ?2",
+    "members_now": f"SELECT {_DOCUMENT} FROM document WHERE scope = ?1 AND scope_id = ?2 "
+    "AND kind = ?3 AND key >= ?4 AND key < ?5 AND key IS NOT NULL AND retired IS NULL ORDER BY key LIMIT ?6",
+    "members_at": f"SELECT {_DOCUMENT} FROM document WHERE scope = ?1 AND scope_id = ?2 "
+    "AND kind = ?3 AND key >= ?4 AND key < ?5 AND created <= ?7 AND (retired IS NULL OR retired > ?7) "
+    "ORDER BY key LIMIT ?6",
+    "document_now": f"SELECT {_DOCUMENT} FROM document WHERE +scope = ?1 AND scope_id = ?2 "
+    "AND kind = ?3 AND key IS ?4 AND retired IS NULL ORDER BY id DESC LIMIT 1",
+    "document_at": f"SELECT {_DOCUMENT} FROM document WHERE +scope = ?1 AND scope_id = ?2 "
+    "AND kind = ?3 AND key IS ?4 AND created <= ?5 AND (retired IS NULL OR retired > ?5) ORDER BY id DESC LIMIT 1",
     "document": f"SELECT {_DOCUMENT} FROM document WHERE id = ?1",
     "revisions": "SELECT document, seq, base, version, body FROM revision WHERE document = ?1 AND seq <= ?2 "
     "AND seq >= (SELECT seq FROM revision WHERE document = ?1 AND seq <= ?2 AND base = 1 ORDER BY seq DESC LIMIT 1) "

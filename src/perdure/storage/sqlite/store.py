@@ -5,20 +5,19 @@ import contextlib
 import os
 import threading
 import weakref
-from typing import Final, Literal
+from typing import Final
 
 import apsw
 
 from perdure.base.errors import InvalidValue, StorageError, StorageReadOnly
 from perdure.storage.lock import OwnerLock
+from perdure.storage.protocol import Durability
 from perdure.storage.records import Batch, StorageHead
 from perdure.storage.sqlite.apply import BatchWriter
 from perdure.storage.sqlite.connect import check_place, connect_reader, connect_writer, read_head
 from perdure.storage.sqlite.reads import SqliteReads
 from perdure.storage.sqlite.worker import Worker
 from perdure.storage.sqlite.writer import Writer
-
-Durability = Literal["power", "process"]
 
 BUSY_SECONDS: Final = 10.0
 """How long a commit waits for another process that holds the file's write lock."""
