@@ -209,6 +209,9 @@ class Agreement(RuleBasedStateMachine):
         found.append(await store.scan_submissions(live=True))
         for scope in SCOPES:
             found.append(await store.scan_documents(scope, 1))
+            found.append(await store.find_document(scope, 1, "a", None))
+            found.append(await store.scan_members(scope, 1, "a"))
+            found.append(await store.scan_members(scope, 1, "a", at=self.script.seq // 2))
             found.append(await store.scan_documents(scope, 1, kind="a", at=self.script.seq // 2))
         found.append(await store.blob("a" * 64))
         return found

@@ -39,6 +39,39 @@ async def test_no_read_scans_a_table_or_sorts(connection: apsw.Connection, name:
     connection.close()
 
 
+async def test_a_member_of_a_family_is_found_without_reading_the_others(connection: apsw.Connection) -> None:
+    for name, index in (
+        ("document_now", "document_key (scope_id=? AND kind=? AND key=?)"),
+        ("document_at", "document_key (scope_id=? AND kind=? AND key=?)"),
+        ("members_now", "document_member (scope_id=? AND kind=? AND key>? AND key<?)"),
+        ("members_at", "document_key (scope_id=? AND kind=? AND key>? AND key<?)"),
+    ):
+        assert explain(connection, READS[name]) == [f"SEARCH document USING INDEX {index}"]
+    connection.close()
+
+
+async def test_a_store_from_before_the_later_indexes_gets_them_when_it_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "session.db"
+    store = SqliteStorage(path, durability="process")
+    await store.open()
+    await store.close()
+    old = apsw.Connection(str(path))
+    old.execute("DROP INDEX document_key; DROP INDEX document_member")
+    old.close()
+    looking = SqliteStorage(path, read_only=True)
+    await looking.open()
+    assert await looking.find_document("session", 0, "a", "k") is None
+    assert list(await looking.scan_members("session", 0, "a")) == []
+    await looking.close()
+    store = SqliteStorage(path, durability="process")
+    await store.open()
+    await store.close()
+    again = apsw.Connection(str(path))
+    names = [row[0] for row in again.execute("SELECT name FROM sqlite_schema WHERE name LIKE 'document_%'")]
+    assert {"document_key", "document_member"} <= set(names)
+    again.close()
+
+
 @pytest.mark.parametrize("name", [name for name in WRITES if WRITES[name].startswith(("UPDATE", "DELETE"))])
 async def test_no_write_scans_a_table(connection: apsw.Connection, name: str) -> None:
     plan = explain(connection, WRITES[name])

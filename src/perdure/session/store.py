@@ -88,7 +88,7 @@ class Store:
         if key in documents:
             return documents[key]
         storage = await self.settled()
-        record = await self._alive(storage, key)
+        record = await storage.find_document(key[1], key[2], key[0], key[3])
         state = None
         if record is not None:
             stored = await storage.document(record.id)
@@ -100,7 +100,7 @@ class Store:
     async def document_at(self, key: DocumentKey, at: int) -> tuple[Json, int] | None:
         """Value and version of a document as of a commit."""
         storage = await self.settled()
-        record = await self._alive(storage, key, at)
+        record = await storage.find_document(key[1], key[2], key[0], key[3], at=at)
         stored = None if record is None else await storage.document(record.id, at)
         if stored is None:
             return None
@@ -125,25 +125,6 @@ class Store:
             found.extend(page)
             if len(page) < PAGE:
                 return found
-            cursor = page[-1].id
-
-    async def _alive(self, storage: Storage, key: DocumentKey, at: int | None = None) -> Document | None:
-        kind, scope, scope_id, member = key
-        cursor = 0
-        while True:
-            page = await storage.scan_documents(
-                scope,
-                scope_id,
-                kind=kind,
-                at=at,
-                cursor=cursor,
-                limit=PAGE,
-            )
-            for record in page:
-                if record.key == member:
-                    return record
-            if len(page) < PAGE:
-                return None
             cursor = page[-1].id
 
 

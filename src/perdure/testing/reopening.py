@@ -122,6 +122,24 @@ class ForwardedReads:
     ) -> Sequence[Document]:
         return await self.inner.scan_documents(scope, scope_id, kind=kind, at=at, cursor=cursor, limit=limit)
 
+    async def scan_members(
+        self,
+        scope: Scope,
+        scope_id: int,
+        kind: str,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        at: int | None = None,
+        limit: int = 100,
+    ) -> Sequence[Document]:
+        return await self.inner.scan_members(scope, scope_id, kind, prefix=prefix, after=after, at=at, limit=limit)
+
+    async def find_document(
+        self, scope: Scope, scope_id: int, kind: str, key: str | None, *, at: int | None = None
+    ) -> Document | None:
+        return await self.inner.find_document(scope, scope_id, kind, key, at=at)
+
     async def document(self, id: DocumentId, at: int | None = None) -> StoredDocument | None:
         return await self.inner.document(id, at)
 
