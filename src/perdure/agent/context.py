@@ -51,6 +51,16 @@ class ModelView(NamedTuple):
     tools: list[ToolOffer]
 
 
+class Place(NamedTuple):
+    """What stands at one place of a context."""
+
+    id: EntryId
+    messages: list[Message]
+    """Those of the newest edit, if there is one."""
+    front: bool
+    """It tells of what came before the range: a summary."""
+
+
 def for_model(context: Context, system_updates: bool) -> ModelView:
     """The context as one kind of model takes it.
 
@@ -150,6 +160,17 @@ class ContextBuilder:
         """The messages of `context()`."""
         return self.context().messages
 
+    def places(self) -> list[Place]:
+        """What stands where, in order. Costs the length of the range."""
+        range_ = _active(self._entries, self._head)
+        return [Place(entry.id, range_.newest(entry).messages, entry is range_.front) for entry in range_.places()]
+
+    def older(self, cut: EntryId) -> Context:
+        """The context without what stands from `cut` on, with the prompt of now: the beginning of what a model was
+        last asked with. Costs the length of the range."""
+        older = _active(self._entries, self._head).read(cut)
+        return Context(older.messages, tuple(older.systems), self.prompt, None)
+
     def _append(self, entry: ContextEntry) -> None:
         if self._entries and entry.id <= self._entries[-1].id:
             raise InvalidValue(f"entry {entry.id} is not newer than entry {self._entries[-1].id}")
@@ -182,9 +203,13 @@ def _snapshot(paired: PairedMessages) -> Context:
 
 def _read(entries: list[ContextEntry], head: ContextEntry | None) -> PairedMessages:
     """The messages of the range that begins where `head` says."""
+    return _active(entries, head).read()
+
+
+def _active(entries: list[ContextEntry], head: ContextEntry | None) -> "_Range":
     if head is not None and head.head is not None:
         entries = entries[bisect_left(entries, head.head, key=_id) :]
-    return _Range(entries, head).read()
+    return _Range(entries, head)
 
 
 def _edited(entry: ContextEntry) -> EntryId | None:
@@ -205,14 +230,17 @@ class _Range:
             target = _edited(entry)
             if target in held and not self._out_of_force(entry):
                 self.edits[target] = entry
-        self.in_front = self.head is not None and (_edited(self.head) not in held or self.head.edits == self.head.head)
+        in_front = self.head is not None and (_edited(self.head) not in held or self.head.edits == self.head.head)
+        self.front = self.head if in_front else None
         # what came before the newest change of the range was counted with something else in it
         self.counted_from = max([0, *(entry.id for entry in self.edits.values()), *([head.id] if head else [])])
 
-    def read(self) -> PairedMessages:
-        """All messages, in order."""
+    def read(self, before: EntryId | None = None) -> PairedMessages:
+        """All messages in order, or those of the places before an entry."""
         paired = PairedMessages()
-        for place in self._places():
+        for place in self.places():
+            if before is not None and place.id >= before and place is not self.front:
+                break
             entry = place
             while (edit := self.edits.get(entry.id)) is not None:
                 paired.hide(entry.messages)
@@ -221,9 +249,16 @@ class _Range:
                 paired.add(message, measures=entry.id > self.counted_from)
         return paired
 
-    def _places(self) -> Iterator[ContextEntry]:
+    def newest(self, place: ContextEntry) -> ContextEntry:
+        """The newest edit of what stands at a place."""
+        entry = place
+        while (edit := self.edits.get(entry.id)) is not None:
+            entry = edit
+        return entry
+
+    def places(self) -> Iterator[ContextEntry]:
         """The entries that have a place of their own; the messages of their newest edits stand there."""
-        front = self.head if self.in_front else None
+        front = self.front
         gone = _edited(front) if front is not None else None
         if front is not None:
             yield front

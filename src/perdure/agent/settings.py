@@ -24,6 +24,20 @@ class Budget(msgspec.Struct, kw_only=True):
         return self.max_cost is None and self.max_turns is None and self.max_tokens is None
 
 
+class CompactionSettings(msgspec.Struct, kw_only=True):
+    """When older messages are summarized, in tokens of the model's context window. In a window that is too small for
+    these, each takes its share of it."""
+
+    reserve_tokens: int = 16_384
+    """Room for the answer: a request that would leave less waits for a summary."""
+    background_tokens: int = 32_768
+    """This much before that, a summary starts while the conversation goes on."""
+    keep_tokens: int = 20_000
+    """About so much of the newest messages stays as it is."""
+    automatic: bool = True
+    """False: only `compact()` summarizes; a request that does not fit fails with the provider's words."""
+
+
 class Settings(msgspec.Struct, kw_only=True):
     """What a host may set, also while everything runs."""
 
@@ -33,6 +47,7 @@ class Settings(msgspec.Struct, kw_only=True):
     instructions: str | None = None
     retry: RetrySettings = msgspec.field(default_factory=RetrySettings)
     budget: Budget = msgspec.field(default_factory=Budget)
+    compaction: CompactionSettings = msgspec.field(default_factory=CompactionSettings)
     steer_mode: Literal["all", "one"] = "all"
     """How many queued steers join a run at one boundary."""
     follow_up_mode: Literal["all", "one"] = "one"
