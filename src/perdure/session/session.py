@@ -17,7 +17,7 @@ from perdure.session.publication import DocumentKey, Publication
 from perdure.session.state import DocumentState
 from perdure.session.store import Store
 from perdure.session.transaction import Transaction
-from perdure.session.watch import DocumentWatch, Watches
+from perdure.session.watch import Watch, Watches
 from perdure.storage.protocol import ImmediateStorage, PipelinedStorage, Storage
 from perdure.storage.records import Conversation
 
@@ -312,7 +312,7 @@ class Session(Generic[X]):
     @contextlib.asynccontextmanager
     async def watch_document(
         self, kind: Document[T], scope_id: int | None = None, *, key: str | None = None
-    ) -> AsyncIterator[DocumentWatch]:
+    ) -> AsyncIterator[Watch]:
         """Watch a document: its value now, then a frame for every commit that changes it, without gaps."""
         watch = await self.watches.attach(kind, self.store.key_of(kind, scope_id, key))
         try:

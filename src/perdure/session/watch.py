@@ -1,14 +1,13 @@
-"""Bounded, ordered delivery of a document's commits to one consumer each."""
+"""Bounded, ordered delivery of commits to one consumer each: frames of a document, or of a view."""
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any, Final, Self
 
-import msgspec
-
-from perdure.base.delta import Operation
+from perdure.base.delta import Operation, root_replacement
 from perdure.base.frozen import debugging, frozen
-from perdure.base.jsonvalue import Json
+from perdure.base.jsonvalue import Json, encode
 from perdure.session.documents import Document
 from perdure.session.publication import DocumentKey, Publication
 
@@ -16,29 +15,50 @@ FRAMES_KEPT: Final = 100
 """Frames kept for a slow consumer; beyond it they are replaced by one frame with the whole value."""
 
 
-class Frame(msgspec.Struct, frozen=True, gc=False):
-    """One commit's step of a document: the operations, and the value after them. Shared: not for changing."""
+class Frame:
+    """One commit's step: the operations, and the value after them. Shared by all consumers: not for changing.
 
-    epoch: int
-    seq: int
-    value: Json
-    ops: list[Operation]
-
-
-class DocumentWatch:
-    """One consumer of a document. `value` is that of the frame delivered last (at first: of the attachment).
-
-    Iterating ends when the watch is stopped, the document retires, or the session closes; `ended` tells which:
-    "stopped", "retired", "closed". A consumer that lags gets one frame whose operation replaces the root.
+    `epoch` and `seq` say which commit it was. `cursor` names the place in the watch, where it can be resumed.
     """
 
-    def __init__(self, watches: "Watches", kind: Document[Any], key: DocumentKey, value: Json, since: int) -> None:
+    __slots__ = ("_encoded", "cursor", "epoch", "ops", "seq", "value")
+
+    def __init__(self, epoch: int, seq: int, value: Json, ops: list[Operation], cursor: str = "") -> None:
+        self.epoch = epoch
+        self.seq = seq
         self.value = value
+        self.ops = ops
+        self.cursor = cursor
+        self._encoded: bytes | None = None
+
+    def whole(self) -> "Frame":
+        """The same moment with one operation that replaces the root: what a consumer gets that lags."""
+        return Frame(self.epoch, self.seq, self.value, root_replacement(self.value), self.cursor)
+
+    def encode(self) -> bytes:
+        """`{"seq": …, "ops": […]}` as JSON, made once for all consumers. What goes over a wire."""
+        if self._encoded is None:
+            self._encoded = encode({"seq": self.seq, "ops": self.ops})
+        return self._encoded
+
+
+class Watch:
+    """One consumer. `value` is that of the frame delivered last (at first: of the attachment), `cursor` its place.
+
+    Iterating ends when the watch is stopped, what is watched retires, or the session closes; `ended` tells which:
+    "stopped", "retired", "closed". A consumer that lags gets one frame whose operation replaces the root. `resumed`
+    says that a cursor was taken up: the frames after it follow; otherwise `value` is to be taken anew.
+    """
+
+    def __init__(
+        self, value: Json, since: int, left: Callable[["Watch"], None], *, cursor: str = "", resumed: bool = False
+    ) -> None:
+        self.value = value
+        self.cursor = cursor
+        self.resumed = resumed
         self.ended: str | None = None
-        self._watches = watches
-        self._kind = kind
-        self._key = key
         self._since = since
+        self._left = left
         self._frames: deque[Frame] = deque()
         self._wake: asyncio.Event = asyncio.Event()
 
@@ -48,7 +68,7 @@ class DocumentWatch:
             return
         if len(self._frames) >= FRAMES_KEPT:
             self._frames.clear()
-            frame = Frame(frame.epoch, frame.seq, frame.value, [{"op": "replace", "path": "", "value": frame.value}])
+            frame = frame.whole()
         self._frames.append(frame)
         self._wake.set()
 
@@ -58,7 +78,7 @@ class DocumentWatch:
             self.ended = how
             if how == "stopped":
                 self._frames.clear()
-            self._watches.detach(self._key, self)
+            self._left(self)
             self._wake.set()
 
     def __aiter__(self) -> Self:
@@ -74,6 +94,7 @@ class DocumentWatch:
             await self._wake.wait()
         frame = self._frames.popleft()
         self.value = frame.value
+        self.cursor = frame.cursor
         return frame
 
 
@@ -82,17 +103,17 @@ class Watches:
 
     def __init__(self, session: Any) -> None:
         self._session = session
-        self._by_key: dict[DocumentKey, list[DocumentWatch]] = {}
+        self._by_key: dict[DocumentKey, list[Watch]] = {}
         self._freeze = debugging()
 
     def watched(self, key: DocumentKey) -> bool:
         return key in self._by_key
 
-    async def attach(self, kind: Document[Any], key: DocumentKey) -> DocumentWatch:
+    async def attach(self, kind: Document[Any], key: DocumentKey) -> Watch:
         """Begin a watch, atomically with the line: the value of one commit, then every later frame."""
         async with self._session.transaction() as tx:
             value = await tx.value_of(kind, key[2], key=key[3])
-            watch = DocumentWatch(self, kind, key, self._shared(value), tx.seq - 1)
+            watch = Watch(self._shared(value), tx.seq - 1, lambda watch: self._detach(key, watch))
             self._by_key.setdefault(key, []).append(watch)
         try:
             await self._session.store.settled()
@@ -101,7 +122,7 @@ class Watches:
             raise
         return watch
 
-    def detach(self, key: DocumentKey, watch: DocumentWatch) -> None:
+    def _detach(self, key: DocumentKey, watch: Watch) -> None:
         remaining = [other for other in self._by_key.get(key, []) if other is not watch]
         if remaining:
             self._by_key[key] = remaining
