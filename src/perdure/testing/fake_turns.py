@@ -1,8 +1,9 @@
-"""What the fake OpenAI server answers: turns as JSON, so that a script can come from a file of another process."""
+"""What the fake providers answer: turns as JSON, so that a script can come from a file of another process."""
 
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -21,9 +22,19 @@ class FakeCall(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str | None = None
 
 
-class FakeTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One answer of the server, or one fault. Times in seconds.
+class FakeImage(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An image that the model made, its bytes in base64."""
 
+    data: str
+    media_type: str = "image/png"
+
+
+class FakeTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One answer of the server, or one fault. Times in seconds. A wire leaves out what it has no words for.
+
+    `redacted` is reasoning that the provider hides; what it signs, it signs by itself. `usage` is in OpenAI's words,
+    `{"prompt_tokens": …, "completion_tokens": …, "prompt_tokens_details": {"cached_tokens": …,
+    "cache_write_tokens": …}}`, and the other wires translate it; None: none is reported.
     `fault` names one of `FAULTS`; `status`, `headers` and `error` spell one out. `cut` breaks the connection after so
     many deltas; `no_finish` ends the stream in good order but without a finish reason; `hold` keeps it open after the
     last delta until the client goes away; `error_in_stream` sends an error object in the open stream.
@@ -31,7 +42,9 @@ class FakeTurn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     text: str = ""
     thinking: str = ""
+    redacted: str = ""
     refusal: str = ""
+    images: tuple[FakeImage, ...] = ()
     calls: tuple[FakeCall, ...] = ()
     finish: str | None = None
     usage: JsonObject | None = msgspec.field(default_factory=_usual_usage)
@@ -129,7 +142,7 @@ def in_order(turns: Sequence[FakeTurn | JsonObject]) -> Answer:
 
 
 def by_progress(turns: Sequence[FakeTurn | JsonObject]) -> Answer:
-    """Turn n answers a request that holds n assistant messages; each failing turn delays the one behind it once."""
+    """Turn n answers a request that holds n messages of the model; each failing turn delays the one behind it once."""
     due: list[list[FakeTurn]] = [[]]
     for turn in map(_turn, turns):
         due[-1].append(turn)
@@ -138,7 +151,8 @@ def by_progress(turns: Sequence[FakeTurn | JsonObject]) -> Answer:
     taken: dict[int, int] = {}
 
     def answer(body: JsonObject) -> FakeTurn:
-        place = sum(message.get("role") == "assistant" for message in body.get("messages", []))
+        said = body.get("messages") or body.get("contents") or []
+        place = sum(message.get("role") in {"assistant", "model"} for message in said)
         here: list[FakeTurn] = due[place] if place < len(due) else []
         number = taken.get(place, 0)
         taken[place] = number + 1
@@ -161,18 +175,46 @@ def _turn(turn: FakeTurn | JsonObject) -> FakeTurn:
 def deltas(turn: FakeTurn) -> Iterator[JsonObject]:
     """The `delta` objects of a turn, in the order a provider sends them."""
     yield {"role": "assistant", "content": ""}
-    for piece in _pieces(turn.thinking, turn.chunk):
+    for piece in pieces(turn.thinking, turn.chunk):
         yield {"reasoning_content": piece}
-    for piece in _pieces(turn.refusal, turn.chunk):
+    for piece in pieces(turn.refusal, turn.chunk):
         yield {"refusal": piece}
-    for piece in _pieces(turn.text, turn.chunk):
+    for piece in pieces(turn.text, turn.chunk):
         yield {"content": piece}
     for index, call in enumerate(turn.calls):
         head = {"index": index, "id": call.id or f"call_{index}", "type": "function"}
         yield {"tool_calls": [{**head, "function": {"name": call.name, "arguments": ""}}]}
         raw = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments)
-        for piece in _pieces(raw, turn.chunk):
+        for piece in pieces(raw, turn.chunk):
             yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+
+
+class Counted(NamedTuple):
+    """A turn's usage in numbers. `input` includes what was read from the cache and written to it."""
+
+    input: int
+    output: int
+    cache_read: int
+    cache_write: int
+
+
+def counted(turn: FakeTurn) -> Counted | None:
+    """What the turn reports, or None where it reports nothing."""
+    if turn.usage is None:
+        return None
+    details = turn.usage.get("prompt_tokens_details") or {}
+    return Counted(
+        turn.usage.get("prompt_tokens", 0),
+        turn.usage.get("completion_tokens", 0),
+        details.get("cached_tokens", 0),
+        details.get("cache_write_tokens", 0),
+    )
+
+
+def signature(kind: str, *of: object) -> bytes:
+    """The signature of what a model thought or called: the same for the same words in every process, as the
+    provider's own servers agree on theirs."""
+    return hashlib.sha256(json.dumps([kind, *of], sort_keys=True).encode()).digest()
 
 
 def finish_reason(turn: FakeTurn) -> str:
@@ -180,7 +222,8 @@ def finish_reason(turn: FakeTurn) -> str:
     return turn.finish or ("tool_calls" if turn.calls else "stop")
 
 
-def _pieces(text: str, size: int) -> list[str]:
+def pieces(text: str, size: int) -> list[str]:
+    """The text in pieces of so many characters."""
     return [text[start : start + size] for start in range(0, len(text), size)]
 
 
