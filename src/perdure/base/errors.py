@@ -160,9 +160,13 @@ class StorageReadOnly(StorageError):
 
 
 class StorageCorrupt(StorageError):
-    """The file is no store of ours, or it is damaged. It was left untouched."""
+    """The file is no store of ours, or it is damaged. It was left untouched. `offset`: the byte where, if known."""
 
     code = "storage_corrupt"
+
+    def __init__(self, what: str, *, hint: str = "", offset: int | None = None) -> None:
+        super().__init__(what, hint=hint)
+        self.offset = offset
 
 
 class StorageUncertain(StorageError):
