@@ -172,7 +172,7 @@ def test_the_same_checkpoint_again_changes_nothing() -> None:
 
 
 def test_an_open_brings_running_work_back_with_its_wake_and_counts() -> None:
-    assert read(reopened(running(HERE, wake=WAKE), 3)) == Pending(HERE, WAKE, 1)
+    assert read(reopened(running(HERE, wake=WAKE), 3)) == Pending(HERE, WAKE, 1, cut=True)
 
 
 def test_a_task_that_is_found_running_too_often_is_faulted() -> None:
@@ -204,7 +204,7 @@ def test_progress_begins_the_count_anew(progress: str) -> None:
 
 
 def test_a_close_brings_running_work_back_and_counts_nothing() -> None:
-    assert read(closed(running(HERE, wake=WAKE, restarts=2))) == Pending(HERE, WAKE, 2)
+    assert read(closed(running(HERE, wake=WAKE, restarts=2))) == Pending(HERE, WAKE, 2, cut=True)
 
 
 @pytest.mark.parametrize("before", [Pending(FIRST), Running(HERE, WAKE), WAITING, SLEEPING])

@@ -10,7 +10,7 @@ import msgspec
 from perdure.agent.documents import AgentDoc
 from perdure.agent.settings import Settings
 from perdure.agent.transcripts import Transcripts
-from perdure.base.ids import ConversationId, TaskId
+from perdure.base.ids import ConversationId
 from perdure.env.protocol import ExecutionEnv
 from perdure.extensions.registry import Registry
 from perdure.extensions.resolve import Resolved, resolve
@@ -70,8 +70,6 @@ class Agent:
         """Names this session in the marks of processes that its calls start."""
         self.handle: Callable[[ConversationId], Any] | None = None
         """Makes conversation handles for tools; the harness sets it."""
-        self.fresh: set[TaskId] = set()
-        """Calls that were stored with their intent and have not begun: only this process knows, so a crash forgets."""
         self._env = env
         self._builtin = builtin_tasks
         self._resolved: dict[ConversationId, tuple[Any, int, Any, AgentNames]] = {}

@@ -273,9 +273,8 @@ async def start_call(
     id = tx.create_task(ToolTask(answer=answer, position=position), owner=run.task_id)
     if replay is not None:
         created = tx.changes.tasks[id].task
-        intent = Checkpoint("execute", {"arguments": call.arguments, "replay": replay})
+        intent = Checkpoint("begin", {"arguments": call.arguments, "replay": replay})
         tx.put_task(apply_state(created, Pending(intent)))
-        agent.fresh.add(id)
     status = "pending" if replay is None else "running"
     slot = {"name": call.name, "call_id": call.id, "status": status, "output": ""}
     await tx.patch(LiveDoc, run.conversation_id, [{"op": "add", "path": f"/tools/{id}", "value": slot}])

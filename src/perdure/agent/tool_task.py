@@ -53,20 +53,23 @@ class ToolTask:
         return await _execute(run, site, checked.arguments)
 
     @phase
-    async def execute(self, run: TaskRun, arguments: dict[str, Any], replay: str) -> Next[Any]:
-        """The intent is stored. Entered by a call that was stored together with it and begins now; else only a crash
-        or a close leads here, and the call may have happened."""
+    async def begin(self, run: TaskRun, arguments: dict[str, Any], replay: str) -> Next[Any]:
+        """A call whose intent was stored in the commit that created it, since nothing had to be asked before."""
+        if run.cut:
+            return await self.execute(run, arguments, replay)
         agent: Agent = run.host
         site = await call_site(agent, run, self.answer, self.position)
-        begins = run.task_id in agent.fresh and run.restarts == 0
-        agent.fresh.discard(run.task_id)
+        if isinstance(site, ToolCall) or not ready_at_once(site):
+            return run.goto(self.call)  # what is installed has changed since: checks and gates come first
+        return await _execute(run, site, arguments)
+
+    @phase
+    async def execute(self, run: TaskRun, arguments: dict[str, Any], replay: str) -> Next[Any]:
+        """Recovery: the intent is stored, and a crash or a close cut the call off, so it may have happened."""
+        agent: Agent = run.host
+        site = await call_site(agent, run, self.answer, self.position)
         if isinstance(site, ToolCall):
-            gone = error_result("tool_unavailable", f"no tool {site.name!r} here")
-            return await finish(run, site, gone if begins else await interrupted(run, agent), gone=True)
-        if begins:
-            if not ready_at_once(site):  # what is installed has changed since the intent: gates and checks come first
-                return await self.call(run)
-            return await _execute(run, site, arguments)
+            return await finish(run, site, await interrupted(run, agent), gone=True)
         leftovers = await reap(site)
         if replay == "safe" and site.tool.replay == "safe":
             await clear_output(run, agent)

@@ -42,6 +42,6 @@ def _migrate(definition: TaskDefinition, record: Task) -> Fitted | str:
         body = jsonvalue.encode(migrated.input)
     except Exception as error:
         return f"migrating {record.kind} from version {record.version} failed: {error}"
-    state = Pending(Checkpoint(migrated.phase, migrated.arguments), state.wake, state.restarts)
+    state = Pending(Checkpoint(migrated.phase, migrated.arguments), state.wake, state.restarts, state.cut)
     record = msgspec.structs.replace(record, version=definition.version, input=body)
     return definition, apply_state(record, state), True

@@ -35,6 +35,9 @@ class TaskRun(Decisions):
         self.host: Any = tasks.host
         self.restarts = state.restarts
         """Opens that found the task running since its last progress."""
+        self.cut = state.cut
+        """Whether an earlier process ended or closed while the task ran at this checkpoint: what its code does may have
+        been done."""
         self.ended = False
         self.decided = False
         """A transaction of this invocation stored a decision: nothing follows it."""

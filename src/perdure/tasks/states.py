@@ -35,19 +35,22 @@ class _State(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename={
 
 
 class Pending(_State, frozen=True, gc=False):
-    """Could run. `restarts` counts the opens that found it running without progress since."""
+    """Could run. `restarts` counts the opens that found it running without progress since. `cut`: it was running at
+    this checkpoint when its process ended or closed, so its code may have acted."""
 
     checkpoint: Checkpoint
     wake: WakeReason | None = None
     restarts: int = 0
+    cut: bool = False
 
 
 class Running(_State, frozen=True, gc=False):
-    """Its code runs, or ran when the process ended."""
+    """Its code runs, or ran when the process ended. `restarts` and `cut` as in `Pending`."""
 
     checkpoint: Checkpoint
     wake: WakeReason | None = None
     restarts: int = 0
+    cut: bool = False
 
 
 class Waiting(_State, frozen=True, gc=False):
@@ -186,7 +189,7 @@ def outcome_of(record: Task) -> AnyOutcome:
 def reserved(record: Task) -> Task:
     """A pending task begins to run, with its wake."""
     state: Pending = _standing(record, "pending")
-    return apply_state(record, Running(state.checkpoint, state.wake, state.restarts))
+    return apply_state(record, Running(state.checkpoint, state.wake, state.restarts, state.cut))
 
 
 def awakened(record: Task, reason: WakeReason | None) -> Task:
@@ -219,13 +222,13 @@ def reopened(record: Task, limit: int) -> Task:
     if state.restarts >= limit:
         message = f"found running at {limit + 1} opens in a row without progress at phase {state.checkpoint.phase}"
         return hold(record, Faulted({"message": message, "code": "restart_limit"}))
-    return apply_state(record, Pending(state.checkpoint, state.wake, state.restarts + 1))
+    return apply_state(record, Pending(state.checkpoint, state.wake, state.restarts + 1, cut=True))
 
 
 def closed(record: Task) -> Task:
     """The session closes in good order: back to its checkpoint; no restart is counted."""
     state: Running = _standing(record, "running")
-    return apply_state(record, Pending(state.checkpoint, state.wake, state.restarts))
+    return apply_state(record, Pending(state.checkpoint, state.wake, state.restarts, cut=True))
 
 
 def hold(record: Task, outcome: AnyOutcome) -> Task:
