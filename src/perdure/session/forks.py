@@ -27,7 +27,7 @@ async def fork(tx: Transaction, parent: ConversationId, entry_id: EntryId, *, ow
         if source.fork == "as_of" and fresh:
             await _copy_current(tx, source, child)
         elif source.fork == "as_of":
-            tx.changes.copies.append(DocumentCopy(source.id, entry.seq, _target(tx, source, child)))
+            _copy_stored(tx, source, entry.seq, child)
     return child
 
 
@@ -48,9 +48,21 @@ async def sees(tx: Transaction, conversation: ConversationId, entry: Entry) -> b
 async def _copy_current(tx: Transaction, source: Document, child: ConversationId) -> None:
     pending = await tx.pending_value(source)
     if pending is None:
-        tx.changes.copies.append(DocumentCopy(source.id, tx.seq, _target(tx, source, child)))
-        return
-    value, version = pending  # changed in this very transaction: the store does not have it yet
+        _copy_stored(tx, source, tx.seq, child)
+    else:  # changed in this very transaction: the store does not have it yet
+        _begin(tx, source, child, *pending)
+
+
+def _copy_stored(tx: Transaction, source: Document, at: int, child: ConversationId) -> None:
+    """The value at a commit, by the store itself unless it is small and at hand: then one row is all it takes."""
+    known = tx.small_value(source, at)
+    if known is None:
+        tx.changes.copies.append(DocumentCopy(source.id, at, _target(tx, source, child)))
+    else:
+        _begin(tx, source, child, *known)
+
+
+def _begin(tx: Transaction, source: Document, child: ConversationId, value: Json, version: int) -> None:
     target = _target(tx, source, child)
     tx.changes.documents.append(target)
     tx.changes.revisions.append(Revision(target.id, tx.seq, True, version, jsonvalue.encode(value)))

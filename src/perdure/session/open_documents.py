@@ -93,6 +93,15 @@ class OpenDocuments(Block):
         value = pending.value if pending.draft is None else plain(pending.draft.root)
         return value, pending.kind.version
 
+    def small_value(self, document: Document, at: int) -> tuple[Json, int] | None:
+        """Stored value and version as of a commit, if they are in memory and fit a row."""
+        state = self._store.working.documents.get(key_of(document))
+        if state is None or state.document.id != document.id or state.seq > at:
+            return None
+        if state.base_bytes + state.delta_bytes > SMALL_VALUE_BYTES:
+            return None
+        return state.value, state.version
+
     async def _begun(self, where: DocumentKey) -> tuple[Json, int] | None:
         """Value and version that a document of a fork of this very transaction begins with."""
         for copy in self.changes.copies:

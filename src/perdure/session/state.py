@@ -8,12 +8,15 @@ import msgspec
 from perdure.base.ids import ConversationId, SubmissionId, TaskId
 from perdure.base.jsonvalue import Json
 from perdure.session.publication import DocumentKey, Publication
-from perdure.storage.records import Conversation, Document, LiveTask, Submission, Task
+from perdure.storage.records import Conversation, Document, LiveTask, Scope, Submission, Task
 
 CACHED_DOCUMENTS: Final = 4096
 """Documents kept in memory; beyond it, those read longest ago are dropped."""
 CACHED_CONVERSATIONS: Final = 8192
 """Conversation records kept in memory (they never change, and are small)."""
+
+CACHED_SCOPES: Final = 256
+"""Scopes of which the list of documents is kept; beyond it, all are read again when asked for."""
 
 
 class DocumentState(msgspec.Struct, frozen=True, gc=False):
@@ -37,6 +40,8 @@ class WorkingSet:
         self.by_request: dict[tuple[ConversationId, str], SubmissionId] = {}
         self.documents: dict[DocumentKey, DocumentState | None] = {}
         self.conversations: dict[ConversationId, Conversation] = {}
+        self.scopes: dict[tuple[Scope, int], list[Document] | None] = {}
+        """All incarnations that a scope has or had, where somebody asked; None: too many to keep."""
 
     def adopt(self, publication: Publication, documents: dict[DocumentKey, DocumentState | None]) -> None:
         """Take over what a commit changed."""
@@ -50,6 +55,15 @@ class WorkingSet:
         for submission in publication.submissions:
             self._adopt_submission(submission)
         self.documents.update(documents)
+        if self.scopes:
+            self._adopt_scopes(publication, documents)
+
+    def _adopt_scopes(self, publication: Publication, documents: dict[DocumentKey, DocumentState | None]) -> None:
+        for key, state in documents.items():
+            if state is None or state.document.created == publication.seq:
+                self.scopes.pop((key[1], key[2]), None)
+        for conversation in publication.conversations:  # a fork begins with documents that nobody publishes
+            self.scopes.pop(("conversation", conversation.id), None)
 
     def _adopt_submission(self, submission: Submission) -> None:
         request = (submission.conversation, submission.request_id) if submission.request_id is not None else None
@@ -69,6 +83,8 @@ class WorkingSet:
                 state = self.documents[key]
                 if not keep(key) and (state is None or state.seq <= flushed):
                     del self.documents[key]
+        if len(self.scopes) > CACHED_SCOPES:
+            self.scopes.clear()
         if len(self.conversations) > CACHED_CONVERSATIONS:
             for id in list(self.conversations)[: CACHED_CONVERSATIONS // 4]:
                 del self.conversations[id]
@@ -78,3 +94,4 @@ class WorkingSet:
         for key, state in list(self.documents.items()):
             if key[1] == "conversation" and key[2] == id and (state is None or state.seq <= flushed):
                 del self.documents[key]
+        self.scopes.pop(("conversation", id), None)

@@ -1,7 +1,7 @@
 """Reads of the newest state: the working set first, then storage once everything before is flushed."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 from perdure.base import delta, jsonvalue
 from perdure.base.errors import NotFound
@@ -22,7 +22,9 @@ from perdure.storage.records import (
     Task,
 )
 
-PAGE = 500
+PAGE: Final = 500
+MANY_INCARNATIONS: Final = 200
+"""Documents of one scope, retired ones included, from which on they are read by pages each time and not kept."""
 
 
 class Store:
@@ -117,6 +119,9 @@ class Store:
 
     async def documents_in(self, scope: Scope, scope_id: int, at: int | None = None) -> list[Document]:
         """All documents alive in a scope, now or as of a commit."""
+        ever = await self._incarnations(scope, scope_id)
+        if ever is not None:
+            return [one for one in ever if _alive(one, at)]
         storage = await self.settled()
         found: list[Document] = []
         cursor = 0
@@ -126,6 +131,23 @@ class Store:
             if len(page) < PAGE:
                 return found
             cursor = page[-1].id
+
+    async def _incarnations(self, scope: Scope, scope_id: int) -> list[Document] | None:
+        """All documents that a scope has or had, if they are not many; kept, since forks ask again and again."""
+        known = self.working.scopes
+        if (scope, scope_id) in known:
+            return known[scope, scope_id]
+        found = await (await self.settled()).scan_documents(scope, scope_id, retired=True, limit=MANY_INCARNATIONS)
+        listed = list(found) if len(found) < MANY_INCARNATIONS else None
+        if scope != "task":
+            known[scope, scope_id] = listed
+        return listed
+
+
+def _alive(document: Document, at: int | None) -> bool:
+    if at is None:
+        return document.retired is None
+    return document.created <= at and (document.retired is None or document.retired > at)
 
 
 def fold(stored: StoredDocument) -> DocumentState:

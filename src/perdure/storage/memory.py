@@ -158,6 +158,7 @@ class MemoryReads:
         *,
         kind: str | None = None,
         at: int | None = None,
+        retired: bool = False,
         cursor: int = 0,
         limit: int = 100,
     ) -> Sequence[Document]:
@@ -169,7 +170,7 @@ class MemoryReads:
                 if one.scope == scope
                 and one.scope_id == scope_id
                 and (kind is None or one.kind == kind)
-                and one.created <= point < (NEVER if one.retired is None else one.retired)
+                and (retired or one.created <= point < (NEVER if one.retired is None else one.retired))
             ),
             cursor,
             limit,

@@ -132,10 +132,12 @@ class Storage(Protocol):
         *,
         kind: str | None = None,
         at: int | None = None,
+        retired: bool = False,
         cursor: int = 0,
         limit: int = 100,
     ) -> Sequence[Document]:
-        """Documents of a scope, by id: those alive at commit `at`, by default those alive now."""
+        """Documents of a scope, by id: those alive at commit `at`, by default those alive now; with `retired` all that
+        ever were."""
         ...
 
     async def scan_members(

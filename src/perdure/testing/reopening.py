@@ -117,10 +117,13 @@ class ForwardedReads:
         *,
         kind: str | None = None,
         at: int | None = None,
+        retired: bool = False,
         cursor: int = 0,
         limit: int = 100,
     ) -> Sequence[Document]:
-        return await self.inner.scan_documents(scope, scope_id, kind=kind, at=at, cursor=cursor, limit=limit)
+        return await self.inner.scan_documents(
+            scope, scope_id, kind=kind, at=at, retired=retired, cursor=cursor, limit=limit
+        )
 
     async def scan_members(
         self,

@@ -112,6 +112,9 @@ class DocumentCases(StorageSuite):
         assert list(await scan("conversation", 1)) == [again]
         assert list(await scan("conversation", 1, at=born)) == [retired]
         assert list(await scan("conversation", 1, at=reborn)) == [again]
+        assert list(await scan("conversation", 1, retired=True)) == [retired, again]
+        assert list(await scan("conversation", 1, retired=True, at=born, kind="plan", limit=1)) == [retired]
+        assert list(await scan("conversation", 1, retired=True, cursor=first.id)) == [again]
 
     async def test_members_are_found_by_key_and_by_the_beginning_of_their_keys(self, script: Script) -> None:
         keys = ["b", "a/2", "a/1", "a", "a/\U0010ffff", "\U0010ffff", "Ä", "a\x00", "日本", "a0"]

@@ -241,11 +241,15 @@ class SqliteReads:
         *,
         kind: str | None = None,
         at: int | None = None,
+        retired: bool = False,
         cursor: int = 0,
         limit: int = 100,
     ) -> Sequence[Document]:
         values = (cursor, limit, rows.SCOPE_NUMBER[scope], scope_id, self._number(kind))
-        found = self._all("documents_now", values) if at is None else self._all("documents_at", (*values, at))
+        if retired:
+            found = self._all("documents_ever", values)
+        else:
+            found = self._all("documents_now", values) if at is None else self._all("documents_at", (*values, at))
         return self._records(rows.document, found)
 
     async def scan_members(

@@ -74,6 +74,8 @@ READS: Final = {
     "documents_at": f"SELECT {_DOCUMENT} FROM document INDEXED BY document_scope "
     "WHERE scope = ?3 AND scope_id = ?4 AND created <= ?6 AND (retired IS NULL OR retired > ?6) AND id > ?1 "
     "AND (?5 IS NULL OR kind = ?5) ORDER BY id LIMIT ?2",
+    "documents_ever": f"SELECT {_DOCUMENT} FROM document INDEXED BY document_scope "
+    "WHERE scope = ?3 AND scope_id = ?4 AND id > ?1 AND (?5 IS NULL OR kind = ?5) ORDER BY id LIMIT ?2",
     "members_now": f"SELECT {_DOCUMENT} FROM document WHERE scope = ?1 AND scope_id = ?2 "
     "AND kind = ?3 AND key >= ?4 AND key < ?5 AND key IS NOT NULL AND retired IS NULL ORDER BY key LIMIT ?6",
     "members_at": f"SELECT {_DOCUMENT} FROM document WHERE scope = ?1 AND scope_id = ?2 "
