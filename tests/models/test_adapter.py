@@ -148,11 +148,14 @@ def _blobs(stored: dict[str, bytes]) -> Callable[[str], Awaitable[bytes]]:
     return load
 
 
-async def test_an_attachment_the_model_cannot_take_is_a_bad_request(serve: Serve, models: Make) -> None:
+async def test_a_file_the_model_does_not_take_is_told_in_words(serve: Serve, models: Make) -> None:
     server = serve([{"text": "?"}])
-    request = ModelRequest([UserMessage([Attachment("d", "video/mp4")])], load_blob=_blobs({"d": b"x"}))
-    with pytest.raises(BadRequest):
-        await answer(models(server.base_url).model("openai:m"), request)
+    film, drawing = Attachment("d", "video/mp4", "cat.mp4"), Attachment("e", "image/svg+xml")
+    request = ModelRequest([UserMessage([Text("see"), film, drawing])], load_blob=_blobs({}))  # neither is even read
+    await answer(models(server.base_url).model("openai:m"), request)
+    told = [part["text"] for part in server.requests[0]["messages"][0]["content"]]
+    assert "a file named cat.mp4 (video/mp4)" in told[1]
+    assert "an image (image/svg+xml)" in told[2]
 
 
 async def test_options_and_thinking_reach_the_wire(serve: Serve, models: Make) -> None:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from perdure.models.messages import AssistantMessage, Text, ToolCall
+from perdure.models.messages import AssistantMessage, Attachment, Text, ToolCall
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -38,6 +38,6 @@ def classify(message: AssistantMessage) -> Answer | Round | NoAnswer | Empty:
         return NoAnswer("refused", text or "the model declined to answer")
     if calls:
         return Round(calls)
-    if not text.strip():
+    if not text.strip() and not any(isinstance(block, Attachment) for block in message.content):
         return Empty()
     return Answer(text)

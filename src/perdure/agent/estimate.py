@@ -10,6 +10,7 @@ from perdure.models.messages import (
     AssistantMessage,
     Attachment,
     Message,
+    Said,
     SystemMessage,
     Text,
     Thinking,
@@ -78,7 +79,7 @@ def tokens_in_use(context: Context) -> int:
     return prompt + estimate_messages(message for message in context.messages if not isinstance(message, SystemMessage))
 
 
-def _estimate_block(block: Text | Thinking | ToolCall | Attachment) -> int:
+def _estimate_block(block: Said) -> int:
     match block:
         case Text() | Thinking():
             return estimate_text(block.text)

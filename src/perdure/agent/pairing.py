@@ -11,6 +11,7 @@ from perdure.models.messages import (
     AssistantMessage,
     Content,
     Message,
+    Said,
     SystemMessage,
     Text,
     Thinking,
@@ -180,7 +181,7 @@ def _never_empty(message: Spoken, instead: str) -> Spoken:
     return msgspec.structs.replace(message, content=content or instead)
 
 
-def _is_blank(block: Text | Thinking | ToolCall | Content) -> bool:
+def _is_blank(block: Said) -> bool:
     """Whether a provider would refuse the block as empty; one with details of a provider goes back as it came."""
     match block:
         case Text():
@@ -194,7 +195,7 @@ def _is_space(text: str) -> bool:
     return not text or text.isspace()
 
 
-def _says_nothing(content: str | list[Text | Thinking | ToolCall] | list[Content]) -> bool:
+def _says_nothing(content: str | list[Said] | list[Content]) -> bool:
     if isinstance(content, str):
         return _is_space(content)
     return all(isinstance(block, Thinking) for block in content) or any(_is_blank(block) for block in content)

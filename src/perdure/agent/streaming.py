@@ -12,7 +12,7 @@ from perdure.base.errors import InvocationEnded
 from perdure.base.ids import ConversationId, TaskId
 from perdure.base.text import well_formed
 from perdure.models.errors import CutOff
-from perdure.models.messages import AssistantMessage, Text, Thinking, ToolCall
+from perdure.models.messages import AssistantMessage, Attachment, Said, Text, Thinking, ToolCall
 from perdure.models.protocol import Event, Finished, Model, ModelRequest, TextDelta, ThinkingDelta, ToolCallDelta
 from perdure.models.unicode import Stitch, parse_arguments
 from perdure.tasks.runtime import TaskRun
@@ -105,7 +105,7 @@ class Partial:
 def sound(message: AssistantMessage) -> AssistantMessage:
     """The response as it can be stored and paired: well-formed text, arguments that are JSON, and an id of its own for
     each call, since its result finds it by that."""
-    content: list[Text | Thinking | ToolCall] = []
+    content: list[Said] = []
     used: set[str] = set()
     for number, block in enumerate(message.content):
         match block:
@@ -119,12 +119,14 @@ def sound(message: AssistantMessage) -> AssistantMessage:
                     id = f"{id}_{number}"
                 used.add(id)
                 content.append(ToolCall(id, name, parse_arguments(arguments), block.provider))
+            case Attachment():
+                content.append(block)
     return msgspec.structs.replace(message, content=content)
 
 
 def cut_message(blocks: list[dict[str, Any]], model: str, stop: Any, error: str | None) -> AssistantMessage:
     """Partial blocks as the message of an attempt that did not end."""
-    content: list[Text | Thinking | ToolCall] = []
+    content: list[Said] = []
     for block in blocks:
         if block["type"] == "text" and block["text"]:
             content.append(Text(block["text"]))

@@ -16,9 +16,10 @@ from pydantic_ai.providers import Provider as WireProvider
 from pydantic_ai.settings import ModelSettings
 
 from perdure.models.catalog import Endpoint
-from perdure.models.convert import to_parameters, to_wire
+from perdure.models.convert import Target, to_parameters, to_wire
 from perdure.models.errors import BadRequest
 from perdure.models.faults import to_model_error
+from perdure.models.files import COMMON_IMAGES
 from perdure.models.protocol import Event, ModelRequest
 from perdure.models.received import Received
 
@@ -54,7 +55,7 @@ class Connections:
         started = False
         try:
             model = await self.open(endpoint)
-            messages = await to_wire(request, model.system)
+            messages = await to_wire(request, to_target(model, endpoint))
             async with model_request_stream(
                 model,
                 messages,
@@ -120,6 +121,26 @@ async def _hang_up(response: StreamedResponse) -> None:
             await response.cancel()
 
 
+def to_target(model: Model, endpoint: Endpoint) -> Target:
+    """What the model takes, by what the library knows of it and by what its address takes."""
+    profile = model.profile
+    images = COMMON_IMAGES | endpoint.provider.more_images
+
+    def takes(media_type: str) -> bool:
+        kind = media_type.partition("/")[0]
+        if kind == "image":
+            return bool(endpoint.images and profile.get("supports_image_input", True) and media_type in images)
+        if kind in {"audio", "video"}:
+            flag = "supports_audio_file_input" if kind == "audio" else "supports_video_input"
+            return bool(profile.get(flag, True))
+        documents = profile.get("supported_document_media_types", ())
+        return bool(profile.get("supports_document_input", True) and media_type in documents)
+
+    return Target(
+        model.system, takes, profile.get("tool_call_id_length"), bool(profile.get("supports_image_output", False))
+    )
+
+
 def to_settings(request: ModelRequest, endpoint: Endpoint) -> ModelSettings:
     """The request's options as the library's settings. Unknown ones go through: they are the provider's own."""
     settings: dict[str, Any] = {"cache": True, **request.options}
@@ -129,5 +150,8 @@ def to_settings(request: ModelRequest, endpoint: Endpoint) -> ModelSettings:
         settings["thinking"] = False if request.thinking == "off" else request.thinking
     if request.session_id and endpoint.provider.name == "openai" and endpoint.base_url is None:
         settings.setdefault("openai_prompt_cache_key", request.session_id)
+    elif request.session_id and endpoint.provider.session_header:
+        name = endpoint.provider.session_header
+        settings["extra_headers"] = {name: request.session_id, **(settings.get("extra_headers") or {})}
     checked: ModelSettings = settings  # type: ignore[assignment]
     return checked

@@ -27,8 +27,13 @@ class Provider(msgspec.Struct, frozen=True, gc=False):
     """Used when nothing says otherwise; None leaves it to the provider library."""
     key_optional: bool = False
     """A server at an address of the user's own may need no key."""
-    system_updates: bool = False
-    """Takes system messages in the middle of a conversation, at its own address."""
+    system_updates: tuple[str, ...] = ()
+    """Beginnings of the names of models that take system messages in the middle of a conversation, at the provider's
+    own address; an empty text stands for every model."""
+    session_header: str | None = None
+    """The header by which requests of one conversation find the same machine, and so a warm prompt cache."""
+    more_images: frozenset[str] = frozenset()
+    """Image types it takes beside the common ones."""
     prices: str | None = None
     """What the price list calls it, where that differs."""
 
@@ -47,7 +52,8 @@ PROVIDERS: Final[dict[str, Provider]] = {
             keys=("OPENAI_API_KEY",),
             base_url_variable="OPENAI_BASE_URL",
             key_optional=True,
-            system_updates=True,
+            system_updates=("",),
+            session_header="x-session-id",
         ),
         Provider(
             "anthropic",
@@ -57,6 +63,7 @@ PROVIDERS: Final[dict[str, Provider]] = {
             extra="anthropic",
             keys=("ANTHROPIC_API_KEY",),
             base_url_variable="ANTHROPIC_BASE_URL",
+            system_updates=("claude-fable-5", "claude-mythos-5", "claude-opus-4-8", "claude-opus-5"),
         ),
         Provider(
             "google",
@@ -65,6 +72,8 @@ PROVIDERS: Final[dict[str, Provider]] = {
             packages=("pydantic_ai", "google.genai"),
             extra="google",
             keys=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
+            base_url_variable="GOOGLE_GEMINI_BASE_URL",
+            more_images=frozenset({"image/heic", "image/heif"}),
         ),
         Provider(
             "groq",
@@ -90,6 +99,7 @@ PROVIDERS: Final[dict[str, Provider]] = {
             packages=_OPENAI,
             extra="openai",
             keys=("OPENROUTER_API_KEY",),
+            session_header="x-session-id",
         ),
         Provider(
             "ollama",
@@ -122,6 +132,8 @@ class Endpoint(msgspec.Struct, frozen=True, gc=False):
     model: str
     base_url: str | None = None
     key: str | None = None
+    images: bool = True
+    """Whether the model may take images; False overrules what its name says."""
 
 
 def split_name(name: str) -> tuple[str, str]:

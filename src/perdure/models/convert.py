@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any, Final
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
 
 from pydantic_ai.messages import (
     BinaryContent,
+    FilePart,
     ModelMessage,
     ModelResponse,
     ModelResponsePart,
@@ -22,8 +24,10 @@ from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
 from perdure.models.errors import BadRequest
+from perdure.models.files import Takes, file_text, is_text, left_out, made_here
 from perdure.models.messages import (
     AssistantMessage,
+    Attachment,
     Content,
     Message,
     SystemMessage,
@@ -52,7 +56,8 @@ class WireIds:
     A name given to a call depends only on what stands before it, so the front of a conversation stays byte-identical.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, length: int | None = None) -> None:
+        self._length = length
         self._used: set[str] = set()
         self._open: dict[str, list[str]] = {}
 
@@ -65,6 +70,8 @@ class WireIds:
             suffix = f"-{number}"
             name = stem[: NAME_LENGTH - len(suffix)] + suffix
         self._used.add(name)
+        if self._length is not None:  # a provider that wants ids of one length: what stands for the name, then
+            name = sha256(name.encode()).hexdigest()[: self._length]
         self._open.setdefault(call_id, []).append(name)
         return name
 
@@ -76,16 +83,29 @@ class WireIds:
         return waiting.pop(0)
 
 
-async def to_wire(request: ModelRequest, system: str) -> list[ModelMessage]:
-    """The messages of a request. `system` is the provider's name in the library: reasoning of others stays out."""
+class Target(NamedTuple):
+    """What a request has to fit: the provider's name in the library, and what the model takes."""
+
+    system: str
+    """Reasoning of other systems stays out."""
+    takes: Takes
+    id_length: int | None = None
+    """The one length that the provider allows for the ids of calls."""
+    images_back: bool = False
+    """Takes the images that a model made as the model's own words."""
+
+
+async def to_wire(request: ModelRequest, target: Target) -> list[ModelMessage]:
+    """The messages of a request. What stands in front is the same for every longer request."""
     offered = {tool.name for tool in request.tools}
-    ids = WireIds()
+    ids = WireIds(target.id_length)
+    load = _Loader(request.load_blob)
     wire: list[ModelMessage] = []
     for message in request.messages:
         if isinstance(message, AssistantMessage):
-            wire.append(_response(message, system, ids, offered))
+            wire.append(await _response(message, target, load, ids, offered))
             continue
-        part = await _request_part(message, request.load_blob, ids, offered)
+        part = await _request_part(message, target, load, ids, offered)
         last = wire[-1] if wire else None
         if isinstance(last, WireRequest):
             last.parts = [*last.parts, part]
@@ -108,14 +128,29 @@ def to_parameters(request: ModelRequest) -> ModelRequestParameters:
     )
 
 
+class _Loader:
+    """Reads the bytes of attachments, each once for a request."""
+
+    def __init__(self, load_blob: LoadBlob | None) -> None:
+        self._load_blob = load_blob
+        self._loaded: dict[str, bytes] = {}
+
+    async def __call__(self, digest: str) -> bytes:
+        if digest not in self._loaded:
+            if self._load_blob is None:
+                raise BadRequest(f"attachment {digest[:12]} cannot be read", hint="the request has no load_blob")
+            self._loaded[digest] = await self._load_blob(digest)
+        return self._loaded[digest]
+
+
 async def _request_part(
-    message: Message, load_blob: LoadBlob | None, ids: WireIds, offered: set[str]
+    message: Message, target: Target, load: _Loader, ids: WireIds, offered: set[str]
 ) -> UserPromptPart | ToolReturnPart | SystemPromptPart:
     match message:
         case UserMessage():
-            return UserPromptPart(await _content(message.content, load_blob))
+            return UserPromptPart(await _content(message.content, target, load))
         case ToolResultMessage():
-            content = await _content(message.content, load_blob)
+            content = await _content(message.content, target, load)
             return ToolReturnPart(
                 tool_name=_tool_name(message.name, offered),
                 content=content,
@@ -128,25 +163,19 @@ async def _request_part(
             raise BadRequest("an assistant message where a request was expected")
 
 
-async def _content(content: str | list[Content], load_blob: LoadBlob | None) -> str | Sequence[UserContent]:
+async def _content(content: str | list[Content], target: Target, load: _Loader) -> str | Sequence[UserContent]:
     if isinstance(content, str):
         return content
-    blocks: list[UserContent] = []
-    for block in content:
-        if isinstance(block, Text):
-            blocks.append(block.text)
-            continue
-        if load_blob is None:
-            raise BadRequest(f"attachment {block.digest[:12]} cannot be read", hint="the request has no load_blob")
-        blocks.append(_file(await load_blob(block.digest), block.media_type))
-    return blocks
+    return [block.text if isinstance(block, Text) else await _file(block, target, load) for block in content]
 
 
-def _file(data: bytes, media_type: str) -> UserContent:
-    """Text files go as text, whatever their bytes; all else as it is."""
-    if media_type.startswith("text/") or media_type in {"application/json", "application/xml"}:
-        return data.decode("utf-8", "replace")
-    return BinaryContent(data=data, media_type=media_type)
+async def _file(attachment: Attachment, target: Target, load: _Loader) -> UserContent:
+    """Text files go as text; what the model does not take, as a note; all else as it is."""
+    if is_text(attachment.media_type):
+        return file_text(await load(attachment.digest), attachment)
+    if not target.takes(attachment.media_type):
+        return left_out(attachment)
+    return BinaryContent(data=await load(attachment.digest), media_type=attachment.media_type)
 
 
 def describe_change(change: SystemMessage) -> str:
@@ -160,10 +189,17 @@ def describe_change(change: SystemMessage) -> str:
     return "\n\n".join(parts)
 
 
-def _response(message: AssistantMessage, system: str, ids: WireIds, offered: set[str]) -> ModelResponse:
+async def _response(
+    message: AssistantMessage, target: Target, load: _Loader, ids: WireIds, offered: set[str]
+) -> ModelResponse:
     provider = message.provider or {}
+    files = {
+        block.digest: BinaryContent(data=await load(block.digest), media_type=block.media_type)
+        for block in message.content
+        if isinstance(block, Attachment) and target.images_back
+    }
     return ModelResponse(
-        parts=list(_response_parts(message, system, ids, offered)),
+        parts=list(_response_parts(message, target.system, files, ids, offered)),
         model_name=_text(provider, "model"),
         provider_name=_text(provider, "name"),
         provider_url=_text(provider, "url"),
@@ -174,7 +210,7 @@ def _response(message: AssistantMessage, system: str, ids: WireIds, offered: set
 
 
 def _response_parts(
-    message: AssistantMessage, system: str, ids: WireIds, offered: set[str]
+    message: AssistantMessage, system: str, files: dict[str, BinaryContent], ids: WireIds, offered: set[str]
 ) -> Iterator[ModelResponsePart]:
     for block in message.content:
         provider = block.provider or {}
@@ -197,6 +233,10 @@ def _response_parts(
                     tool_call_id=ids.call(block.id),
                     **details,
                 )
+            case Attachment() if block.digest in files:
+                yield FilePart(content=files[block.digest], **details)
+            case Attachment():
+                yield TextPart(made_here(block))
 
 
 def _arguments(arguments: dict[str, Any] | str) -> dict[str, Any]:

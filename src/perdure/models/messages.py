@@ -56,10 +56,15 @@ class Attachment(_Block, frozen=True, tag="attachment"):
     digest: str
     media_type: str
     name: str | None = None
+    provider: JsonObject | None = None
+    """Opaque details of the provider that made it, sent back unchanged."""
 
 
 Content = Text | Attachment
 """What a person or a tool may say."""
+
+Said = Text | Thinking | ToolCall | Attachment
+"""What a model may say: an attachment is an image that it made."""
 
 
 class ToolOffer(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -95,7 +100,7 @@ class UserMessage(_Message, frozen=True, tag="user"):
 class AssistantMessage(_Message, frozen=True, tag="assistant"):
     """One response of a model, whole or cut off."""
 
-    content: list[Text | Thinking | ToolCall]
+    content: list[Said]
     stop: StopReason = "stop"
     model: str | None = None
     """The provider:model that wrote it."""

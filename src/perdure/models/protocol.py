@@ -53,6 +53,8 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
     """The last event: the response as a whole. Its blocks stand in the order of the deltas' indexes."""
 
     message: AssistantMessage
+    files: dict[str, bytes] = {}
+    """The bytes of the attachments in the message, by their digest (sha256, hexadecimal)."""
 
 
 Event = TextDelta | ThinkingDelta | ToolCallDelta | Finished

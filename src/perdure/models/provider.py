@@ -5,7 +5,7 @@ The one file that imports optional dependencies, and only when a model is first 
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 from importlib import import_module
 from typing import Protocol
@@ -43,6 +43,10 @@ class ProviderModels:
     the provider's own variable counts, such as OPENAI_BASE_URL. Keys come from `keys` (by provider), else from the
     environment, read at each request. `close()` gives connections and the local model back; the object can be used
     again afterwards. It works on any event loop; connections are kept for the latest one.
+
+    `system_updates` names providers whose models take system messages in the middle of a conversation although they
+    are asked at an address of your own. Such an address is else taken to refuse them, as many compatible servers do,
+    and gets the whole prompt anew where a part of it changes.
     """
 
     def __init__(
@@ -51,7 +55,9 @@ class ProviderModels:
         base_url: str | Mapping[str, str] | None = None,
         keys: Mapping[str, str] | None = None,
         environ: Mapping[str, str] | None = None,
+        system_updates: Collection[str] = (),
     ) -> None:
+        self._system_updates = frozenset(system_updates)
         self._base_urls = {"openai": base_url} if isinstance(base_url, str) else dict(base_url or {})
         self._keys = dict(keys or {})
         self._environ = os.environ if environ is None else environ
@@ -109,6 +115,12 @@ class ProviderModels:
             return found
         raise AuthFailed(f"no key for {provider.name}", hint=f"set {' or '.join(provider.keys)}")
 
+    def updates(self, provider: Provider, model: str) -> bool:
+        """Whether a model takes system messages in the middle of a conversation."""
+        if self.base_url(provider) is not None and provider.name not in self._system_updates:
+            return False
+        return any(map(model.startswith, provider.system_updates))
+
     async def ask(self, endpoint: Endpoint, name: str, request: ModelRequest) -> AsyncGenerator[Event]:
         """Stream from an endpoint. Imports happen in a thread: the loop goes on."""
         await asyncio.to_thread(_import, endpoint.provider)
@@ -155,7 +167,7 @@ class ProviderModel:
 
     @property
     def system_updates(self) -> bool:
-        return self._provider.system_updates and self._models.base_url(self._provider) is None
+        return self._models.updates(self._provider, self._model)
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Event]:
         provider = self._provider
@@ -188,7 +200,7 @@ class LocalModel:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[Event]:
         address = await asyncio.to_thread(self._server.start)
-        endpoint = Endpoint(PROVIDERS["openai"], self._server.model, address, self._server.key)
+        endpoint = Endpoint(PROVIDERS["openai"], self._server.model, address, self._server.key, images=False)
         async with aclosing(self._models.ask(endpoint, self._name, request)) as events:
             async for event in events:
                 yield event

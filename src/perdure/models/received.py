@@ -1,10 +1,12 @@
 """What the provider library streams, as our events and our message. Imported only when a model is first used."""
 
 from collections.abc import Iterator
+from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
 from pydantic_ai.messages import (
+    FilePart,
     ModelResponse,
     ModelResponseStreamEvent,
     PartDeltaEvent,
@@ -19,7 +21,7 @@ from pydantic_ai.messages import (
 
 from perdure.base.text import well_formed
 from perdure.models.errors import CutOff
-from perdure.models.messages import AssistantMessage, StopReason, Text, Thinking, ToolCall, Usage
+from perdure.models.messages import AssistantMessage, Attachment, Said, StopReason, Text, Thinking, ToolCall, Usage
 from perdure.models.protocol import Event, Finished, TextDelta, ThinkingDelta, ToolCallDelta
 from perdure.models.unicode import Stitch, clean, parse_arguments
 
@@ -54,6 +56,7 @@ class Received:
         self._next = 0
         self._ids_begun: set[str] = set()
         self._ids_finished: set[str] = set()
+        self._files: dict[str, bytes] = {}
 
     def deltas(self, event: ModelResponseStreamEvent) -> Iterator[Event]:
         """Our deltas for one event; none for events that only repeat what is known."""
@@ -109,10 +112,11 @@ class Received:
                 model=self._name,
                 usage=_usage(response),
                 provider=_response_details(response),
-            )
+            ),
+            self._files,
         )
 
-    def _block(self, part: object) -> Text | Thinking | ToolCall | None:
+    def _block(self, part: object) -> Said | None:
         if isinstance(part, TextPart):
             details = _part_details(part, always=False)
             return Text(well_formed(part.content), provider=details) if part.content or details else None
@@ -126,6 +130,10 @@ class Received:
                 arguments=parse_arguments(part.args),
                 provider=_part_details(part, always=False),
             )
+        if isinstance(part, FilePart):
+            digest = sha256(part.content.data).hexdigest()
+            self._files[digest] = part.content.data
+            return Attachment(digest, part.content.media_type, provider=_part_details(part, always=False))
         return None
 
 
@@ -160,7 +168,7 @@ def _raw(arguments: str | dict[str, Any] | None) -> str:
     return arguments if isinstance(arguments, str) else msgspec.json.encode(clean(arguments)).decode()
 
 
-def _stop(response: ModelResponse, content: list[Text | Thinking | ToolCall]) -> StopReason:
+def _stop(response: ModelResponse, content: list[Said]) -> StopReason:
     """Some servers say `stop` where they mean their calls, and the other way round."""
     stop = STOP_REASONS.get(response.finish_reason or "", "stop")
     calls = any(isinstance(block, ToolCall) for block in content)
@@ -192,7 +200,7 @@ def _raw_reason(response: ModelResponse) -> str | None:
     return well_formed(str(reason)) if reason else None
 
 
-def _part_details(part: Part, *, always: bool) -> dict[str, Any] | None:
+def _part_details(part: Part | FilePart, *, always: bool) -> dict[str, Any] | None:
     """What the provider wants back with the block, opaque to us. `always`: its name too, where nothing else is."""
     details = _details(part.provider_details)
     if not (always or part.id or details):

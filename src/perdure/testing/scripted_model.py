@@ -25,6 +25,7 @@ from perdure.testing.turns import (
     fail,
     progress,
     say,
+    show,
     think,
     wait,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "cut",
     "fail",
     "say",
+    "show",
     "think",
     "wait",
 ]
@@ -149,7 +151,8 @@ class ScriptedModel:
         if turn.error is not None:
             raise turn.error.with_traceback(None)
         self._count(turn.usage)
-        yield Finished(AssistantMessage(content=content, stop=_stop(turn), model=name, usage=turn.usage))
+        message = AssistantMessage(content=content, stop=_stop(turn), model=name, usage=turn.usage)
+        yield Finished(message, turn.files)
 
     def _take(self, request: ModelRequest) -> Turn:
         if not isinstance(self._turns, list):

@@ -2,15 +2,16 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any
 
 import msgspec
 
 from perdure.models.errors import CutOff, ModelError
-from perdure.models.messages import AssistantMessage, StopReason, Text, Thinking, ToolCall, Usage
+from perdure.models.messages import AssistantMessage, Attachment, Said, StopReason, Text, Thinking, ToolCall, Usage
 from perdure.models.protocol import ModelRequest
 
-Block = Text | Thinking | ToolCall
+Block = Said
 
 USAGE = Usage(input=100, output=10)
 """What a turn costs unless it says otherwise."""
@@ -33,6 +34,8 @@ class Turn(msgspec.Struct, frozen=True):
     cut_after: int | None = None
     hold: asyncio.Event | None = None
     """The stream stands still before its first delta until this is set."""
+    files: dict[str, bytes] = {}
+    """The bytes of its attachments, by digest."""
 
     def with_usage(self, usage: Usage | None) -> "Turn":
         """The same turn, counted differently."""
@@ -113,6 +116,12 @@ def call(name: str, arguments: Mapping[str, Any] | str | None = None, *, id: str
     return Turn((ToolCall(id=id, name=name, arguments=given),))
 
 
+def show(image: bytes, media_type: str = "image/png") -> Turn:
+    """A turn that answers with an image."""
+    digest = sha256(image).hexdigest()
+    return Turn((Attachment(digest, media_type),), files={digest: image})
+
+
 def fail(error: ModelError) -> Turn:
     """A request that fails before anything came."""
     return Turn(error=error)
@@ -143,5 +152,6 @@ def as_turn(turn: TurnLike) -> Turn:
         if not parts:
             return Turn()
         stop = None if parts[-1].stop == "stop" else parts[-1].stop
-        return msgspec.structs.replace(parts[-1], content=blocks, stop=stop)
+        files = {digest: data for part in parts for digest, data in part.files.items()}
+        return msgspec.structs.replace(parts[-1], content=blocks, stop=stop, files=files)
     return Turn((turn,))
