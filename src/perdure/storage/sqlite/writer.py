@@ -11,7 +11,7 @@ from perdure.base.errors import Error, StorageRejected
 from perdure.storage.records import Batch
 from perdure.storage.sqlite.apply import BatchWriter, weight
 from perdure.storage.sqlite.errors import no_room, translate, uncertain
-from perdure.storage.sqlite.worker import Worker
+from perdure.storage.worker import Worker
 
 GROUP_BATCHES: Final = 256
 """Batches in one SQL transaction at most: bounds how long the first one waits for the last."""
@@ -19,6 +19,11 @@ LOOP_BYTES: Final = 256 * 1024
 """Batches above this are written by the thread: copying them would stall the event loop for about a millisecond."""
 GATHER_TICKS: Final = 2
 """Rounds of the event loop without a new batch after which a flush begins: whoever is ready gets into it."""
+
+LONE_GROUPS: Final = 4
+"""After as many flushes with one batch each, the next ones begin at once: there is nobody to wait for."""
+PROBE_GROUPS: Final = 16
+"""Among those, each so manieth gathers all the same, to see whether others commit by now."""
 
 LOOP_FLUSH_SECONDS: Final = 0.002
 """While flushes take less than this, a lone commit flushes on the event loop: handing it over costs a part of that, and
@@ -55,6 +60,7 @@ class Writer:
         self._queue: deque[tuple[Batch, asyncio.Future[int]]] = deque()
         self._busy = False
         self._gathering = False
+        self._lone = 0
         self._level = ""
         self._flush_seconds = 2 * LOOP_FLUSH_SECONDS
         self._broken: Error | None = None
@@ -94,7 +100,8 @@ class Writer:
         return future
 
     def _start(self) -> None:
-        if self._flush and not self._queue[0][0].progress:
+        waits = self._lone < LONE_GROUPS or self._lone % PROBE_GROUPS == 0
+        if self._flush and waits and not self._queue[0][0].progress:
             self._gathering = True
             self._gather(len(self._queue), GATHER_TICKS)
         else:
@@ -123,6 +130,8 @@ class Writer:
     def _write_group(self, group: Group) -> None:
         batches = [batch for batch, _ in group]
         flush = self._flush and not all(batch.progress for batch in batches)
+        if flush:
+            self._lone = self._lone + 1 if len(batches) == 1 else 0
         if sum(map(weight, batches)) <= LOOP_BYTES:
             outcome = self._begin_flush(group, batches) if flush else self._transact(batches, False, 0)
             if outcome is not None:
