@@ -8,9 +8,9 @@ from perdure.agent.documents import LiveDoc
 from perdure.agent.generation import Generation
 from perdure.agent.runs import arrive, withdraw_queued
 from perdure.agent.submissions import Draft, Settled, admit, dequeue, settle, settled_of
-from perdure.base.errors import Error, InvalidValue, NotFound
+from perdure.base.errors import Error, NotFound
 from perdure.base.ids import ConversationId, EntryId, SubmissionId, TaskId
-from perdure.harness.keys import KeysDoc
+from perdure.harness.keys import check_key, take_key, under_key
 from perdure.session.publication import Publication
 from perdure.session.session import Session
 from perdure.tasks.tasks import Tasks
@@ -58,15 +58,14 @@ class Actions:
     ) -> ConversationId:
         """Fork a conversation (see `Conversation.fork`)."""
         if key is not None:
-            _check_key(key)
+            check_key(key)
         async with self._session.transaction() as tx:
-            if key is not None:
-                keys = await tx.doc(KeysDoc)
-                if key in keys["conversations"]:
-                    return ConversationId(keys["conversations"][key])
+            first = None if key is None else await under_key(tx, key)
+            if first is not None:
+                return first
             child = await tx.fork(parent, entry, owner=owner)
             if key is not None:
-                keys["conversations"][key] = child
+                await take_key(tx, key, child)
             return child
 
     async def abort(self, conversation: ConversationId, *, background: bool, keep_queued: bool) -> list[TaskId]:
@@ -137,8 +136,3 @@ class Actions:
                     future.set_exception(error)
         for changed in self._idle:
             changed.set()
-
-
-def _check_key(key: Any) -> None:
-    if not isinstance(key, str) or not key:
-        raise InvalidValue(f"a conversation's key is a text that is not empty, not {key!r}")

@@ -1,6 +1,7 @@
 """The harness: one session, its conversations, and everything that runs in it."""
 
 from collections.abc import Callable, Generator
+from contextlib import AbstractAsyncContextManager
 from os import PathLike
 from typing import Any, Self
 
@@ -16,18 +17,20 @@ from perdure.agent.usage import total
 from perdure.base.clock import Clock, SystemClock
 from perdure.base.errors import NotFound
 from perdure.base.ids import ROOT, ConversationId, TaskId
+from perdure.base.lazy import load
 from perdure.extensions.registry import Registry
 from perdure.harness.actions import Actions
 from perdure.harness.conversation import Conversation
 from perdure.harness.environments import env_function
 from perdure.harness.inspection import inspection
-from perdure.harness.keys import KeysDoc
+from perdure.harness.keys import check_key, under_key
 from perdure.harness.reports import Reports
 from perdure.harness.retention import Retention
 from perdure.models.protocol import Models
 from perdure.models.provider import ProviderModels
 from perdure.session.publication import Publication
 from perdure.session.session import Session
+from perdure.session.watch import Watch
 from perdure.storage.open import open_storage
 from perdure.storage.protocol import Storage
 from perdure.tasks.definition import task_definition
@@ -69,6 +72,7 @@ class Harness:
         self._retention = Retention(agent, tasks)
         self._wake_listeners: list[Callable[[Wake], None]] = []
         self._owned: list[Any] = []
+        self._views: Any = None
         agent.handle = lambda id: Conversation(self, id)
         session.listeners.append(self._published)
         self._stop_watching = agent.registry.on_change(tasks.code_changed)
@@ -137,8 +141,8 @@ class Harness:
     async def conversation(self, id: ConversationId | int | None = None, *, key: str | None = None) -> Conversation:
         """A conversation by id, or by the key it was created under. Raises `NotFound`."""
         if key is not None:
-            keys = await self.session.value_of(KeysDoc)
-            id = None if keys is None else keys["conversations"].get(key)
+            check_key(key)
+            id = await under_key(self.session, key)
             if id is None:
                 raise NotFound(f"no conversation under the key {key!r}")
         if id is None or await self.session.conversation(ConversationId(id)) is None:
@@ -167,8 +171,23 @@ class Harness:
     # seeing
 
     def watch_document(self, kind: Any, scope_id: int | None = None, *, key: str | None = None) -> Any:
-        """Watch a document: `async with harness.watch_document(Doc, id) as watch` (see `DocumentWatch`)."""
+        """Watch a document: `async with harness.watch_document(Doc, id) as watch` (see `Watch`)."""
         return self.session.watch_document(kind, scope_id, key=key)
+
+    def watch_tasks(self, *, after: str | None = None) -> AbstractAsyncContextManager[Watch]:
+        """Watch the live task graph, `{"tasks": {id: …}}`: what runs, waits, sleeps, on what, and who owns whom.
+
+        As with `Conversation.watch`: the value now, then the operations of every commit that changes it.
+        """
+        found: AbstractAsyncContextManager[Watch] = self.views.tasks(after)
+        return found
+
+    @property
+    def views(self) -> Any:
+        """What can be watched of the session (see `perdure.harness.views`); loaded when somebody first watches."""
+        if self._views is None:
+            self._views = load("perdure.harness.views:Views")(self.session)
+        return self._views
 
     async def usage(self) -> dict[str, Any]:
         """The sum of what all conversations used; each attempt counted once, where it was made."""

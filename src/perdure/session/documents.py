@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, Literal, TypeVar
 
+from perdure.base import jsonvalue
 from perdure.base.errors import InvalidDefinition, InvalidValue, TooNew
 from perdure.base.ids import SESSION_SCOPE
 from perdure.base.jsonvalue import Json
@@ -103,6 +104,8 @@ class Document(Generic[T]):
     def check_key(self, key: str | None) -> None:
         if self.family and not key:
             raise InvalidValue(f"document family {self.kind}: the member's key is missing")
+        if self.family and not (isinstance(key, str) and jsonvalue.is_strict(key)):
+            raise InvalidValue(f"document family {self.kind}: a member's key is well-formed text, not {key!r}")
         if not self.family and key is not None:
             raise InvalidValue(f"document {self.kind} is no family and takes no key")
 
