@@ -29,7 +29,9 @@ class Cut(NamedTuple):
     at: EntryId
     """The first entry that stays."""
     older: int
-    """Of what will be summarized, an earlier summary not counted."""
+    """Of what will be summarized, without an earlier summary."""
+    earlier: int
+    """Of the earlier summary."""
     kept: int
 
 
@@ -48,13 +50,14 @@ def choose_cut(places: Sequence[Place], keep: int, room: int | None = None) -> C
     message begins what is kept at little extra cost, that is taken.
     """
     sizes = [estimate_messages(m for m in place.messages if not isinstance(m, SystemMessage)) for place in places]
-    total = sum(size for place, size in zip(places, sizes, strict=True) if not place.front)
+    earlier = sum(size for place, size in zip(places, sizes, strict=True) if place.front)
+    total = sum(sizes) - earlier
     cuts: list[tuple[Cut, bool]] = []
     before = 0
     starts = _turn_starts(places)
     for index, (place, size) in enumerate(zip(places, sizes, strict=True)):
         if index in starts and before > 0:
-            cuts.append((Cut(place.id, before, total - before), isinstance(_first(place), UserMessage)))
+            cuts.append((Cut(place.id, before, earlier, total - before), isinstance(_first(place), UserMessage)))
         before += 0 if place.front else size
     if not cuts:
         return None

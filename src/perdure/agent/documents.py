@@ -15,6 +15,7 @@ class AgentValue(TypedDict, total=False):
     tools: Any
     instructions: str
     cwd: str
+    budget: dict[str, float]
 
 
 class RunValue(TypedDict):
@@ -27,12 +28,14 @@ class RunValue(TypedDict):
 
 
 class LiveValue(TypedDict):
-    """What happens now: the run, the answer being streamed, the tool calls of the round."""
+    """What happens now: the run, the answer being streamed, the tool calls of the round, the compactions (those that
+    have ended are shown until the next begins)."""
 
     run: RunValue | None
     partial: Any
     retry: Any
     tools: dict[str, Any]
+    compactions: dict[str, Any]
 
 
 class InboxValue(TypedDict):
@@ -48,8 +51,13 @@ class UsageValue(TypedDict):
     tools: dict[str, dict[str, Any]]
 
 
-def empty_live() -> Any:
+def no_run() -> dict[str, Any]:
+    """What the live document shows of a run while there is none."""
     return {"run": None, "partial": None, "retry": None, "tools": {}}
+
+
+def empty_live() -> Any:
+    return {**no_run(), "compactions": {}}
 
 
 AgentDoc: Document[Any] = Document("perdure.agent", AgentValue, history="rewindable", fork="as_of", initial=dict)

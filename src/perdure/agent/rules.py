@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.agent.compactions import COMPACTION, show_ended
 from perdure.agent.documents import LiveDoc
 from perdure.agent.runs import close_run
 from perdure.agent.streaming import keep_partial
@@ -17,6 +18,7 @@ from perdure.tasks.transaction import TaskTransaction
 
 GENERATION = "perdure.generation"
 TOOL = "perdure.tool"
+ENDED = (GENERATION, TOOL, COMPACTION)
 
 
 async def check_entries(tx: TaskTransaction) -> None:
@@ -37,7 +39,7 @@ async def close_ended(tx: TaskTransaction) -> None:
     """Settle what no code will settle any more: runs and slots of tasks that faulted, were aborted or orphaned."""
     for write in list(tx.changes.tasks.values()):
         task = write.task
-        if task.status not in ("completing", "terminal") or task.kind not in (GENERATION, TOOL):
+        if task.status not in ("completing", "terminal") or task.kind not in ENDED:
             continue
         live: Any = await tx.value_of(LiveDoc, task.conversation)
         if live is None:
@@ -45,7 +47,7 @@ async def close_ended(tx: TaskTransaction) -> None:
         if task.kind == GENERATION:
             await _close_run_of(tx, task, live)
         elif task.status == "terminal":
-            await _close_slot(tx, task, live)
+            await (_close_slot(tx, task, live) if task.kind == TOOL else show_ended(tx, task))
 
 
 async def _close_run_of(tx: TaskTransaction, task: Task, live: Any) -> None:

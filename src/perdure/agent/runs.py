@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perdure.agent.documents import LiveDoc, empty_live
+from perdure.agent.documents import LiveDoc, no_run
 from perdure.agent.settings import Settings
 from perdure.agent.submissions import (
     Settled,
@@ -146,7 +146,7 @@ async def close_run(tx: TaskTransaction, conversation: ConversationId, settled: 
             settle(tx, submission, settled)
     ops = [
         {"op": "replace", "path": f"/{field}", "value": value}
-        for field, value in empty_live().items()
+        for field, value in no_run().items()
         if live[field] != value
     ]
     await tx.patch(LiveDoc, conversation, ops)

@@ -88,6 +88,11 @@ def write_draft(entry: Any, *, request_id: str | None = None, head: EntryId | Li
         "data": jsonvalue.decode(data),
         "head": head,
     }
+    return checked_write(content, request_id)
+
+
+def checked_write(content: dict[str, Any], request_id: str | None = None) -> Draft:
+    """A passive entry whose kind, version, messages, data and head are sound."""
     return _draft("write", jsonvalue.encode(content), content, request_id, "follow_up", None)
 
 

@@ -12,7 +12,7 @@ from perdure.base.errors import Error, InvalidValue
 from perdure.base.ids import EntryId, TaskId
 from perdure.base.text import cut_head, cut_tail, well_formed
 from perdure.base.typed import codec
-from perdure.models.messages import AssistantMessage, Attachment, Content, Text, ToolResultMessage, Usage
+from perdure.models.messages import AssistantMessage, Attachment, Content, Message, Text, ToolResultMessage, Usage
 from perdure.tasks.states import Policy, SignalKey
 
 C = TypeVar("C")
@@ -80,6 +80,23 @@ class ToolRound(msgspec.Struct, frozen=True):
     entry_id: EntryId
     message: AssistantMessage
     results: tuple[ToolResultMessage, ...]
+
+
+class CompactionPlan(msgspec.Struct, frozen=True):
+    """What `before_compact` hooks look at: the messages that a summary would stand for, and why it is made now.
+
+    `cause`: "manual", "background" (the limit comes near), "blocking" (the next request waits for it) or "overflow"
+    (the provider found a request too long). Sizes in tokens, partly estimated.
+    """
+
+    cause: str
+    instructions: str | None
+    messages: list[Message]
+    """Paired, an earlier summary first. Copies: changing them changes nothing."""
+    first_kept: EntryId
+    """Everything from this entry on stays as it is."""
+    older_tokens: int
+    kept_tokens: int
 
 
 class Summary(msgspec.Struct, frozen=True):

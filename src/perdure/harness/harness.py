@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from perdure.agent.advance import advance_generations
 from perdure.agent.agent import Agent
+from perdure.agent.compaction import CompactionTask
 from perdure.agent.configure import begin_owned, configure
 from perdure.agent.documents import AgentDoc, UsageDoc
 from perdure.agent.generation import Generation
@@ -37,7 +38,7 @@ from perdure.tasks.definition import task_definition
 from perdure.tasks.tasks import Tasks, Wake
 from perdure.tasks.transaction import TaskTransaction
 
-BUILTIN_TASKS = {definition.kind: definition for definition in map(task_definition, (Generation, ToolTask))}
+BUILTIN_TASKS = {definition.kind: definition for definition in map(task_definition, (Generation, ToolTask, CompactionTask))}
 
 
 class Opening:
