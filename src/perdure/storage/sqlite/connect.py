@@ -6,8 +6,9 @@ from typing import Final
 
 import apsw
 
-from perdure.base.errors import StorageCorrupt, StorageError, StorageReadOnly, TooNew
+from perdure.base.errors import StorageCorrupt, StorageError, TooNew
 from perdure.storage import percent
+from perdure.storage.place import flush_folder
 from perdure.storage.records import StorageHead
 from perdure.storage.sqlite.errors import translate
 from perdure.storage.sqlite.rows import Row
@@ -36,19 +37,6 @@ HEADER: Final = struct.Struct(">16x H 6x I I 28x I 4x I 20x I 4x")
 
 READ_WRITE: Final = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
 READ_ONLY: Final = apsw.SQLITE_OPEN_READONLY
-
-
-def check_place(path: str, *, read_only: bool) -> None:
-    """Clear words for what a database engine only calls "cannot open"."""
-    folder = os.path.dirname(path)
-    if not os.path.isdir(folder):
-        raise StorageError(f"there is no folder {folder}", hint="create it first")
-    if os.path.isdir(path):
-        raise StorageError(f"{path} is a folder", hint="name a file in it")
-    if read_only and not os.path.exists(path):
-        raise StorageError(f"there is no store at {path}")
-    if not read_only and os.path.exists(path) and not os.access(path, os.W_OK):
-        raise StorageReadOnly(f"{path} may not be written", hint="open it read-only, or change its permissions")
 
 
 def inspect(path: str) -> None:
@@ -115,7 +103,7 @@ def connect_writer(path: str, schema: str) -> tuple[apsw.Connection, StorageHead
         connection.pragma("journal_size_limit", WAL_KEPT_BYTES)
         head = _begin_epoch(connection, None if ready else schema)
         if created:
-            _flush_folder(os.path.dirname(path))
+            flush_folder(os.path.dirname(path))
         return connection, head
     except BaseException as error:
         found = translate(error, connection, path)
@@ -182,12 +170,3 @@ def _begin_epoch(connection: apsw.Connection, schema: str | None) -> StorageHead
             connection.execute("ROLLBACK")
         raise
     return head
-
-
-def _flush_folder(folder: str) -> None:
-    """A new file is only certain to be there after a power loss once its folder is flushed."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -11,13 +11,14 @@ import apsw
 
 from perdure.base.errors import InvalidValue, StorageError, StorageReadOnly
 from perdure.storage.lock import OwnerLock
+from perdure.storage.place import check_place, real_path
 from perdure.storage.protocol import Durability
 from perdure.storage.records import Batch, StorageHead
 from perdure.storage.sqlite.apply import BatchWriter
-from perdure.storage.sqlite.connect import check_place, connect_reader, connect_writer, read_head
+from perdure.storage.sqlite.connect import connect_reader, connect_writer, read_head
 from perdure.storage.sqlite.reads import SqliteReads
-from perdure.storage.sqlite.worker import Worker
 from perdure.storage.sqlite.writer import Writer
+from perdure.storage.worker import Worker
 
 BUSY_SECONDS: Final = 10.0
 """How long a commit waits for another process that holds the file's write lock."""
@@ -51,7 +52,7 @@ class SqliteStorage(SqliteReads):
     ) -> None:
         if durability not in ("power", "process"):
             raise InvalidValue(f"durability {durability!r}", hint='"power" or "process"')
-        self._path = _real_path(path)
+        self._path = real_path(path)
         super().__init__(self._path)
         self._flush = durability == "power"
         self._read_only = read_only
@@ -226,13 +227,3 @@ def _leave_all_behind() -> None:
 
 
 os.register_at_fork(after_in_child=_leave_all_behind)
-
-
-def _real_path(path: str | os.PathLike[str]) -> str:
-    """The path, links resolved; the engine takes UTF-8 without NUL and nothing else."""
-    try:
-        real = os.path.realpath(os.fsdecode(path))
-        real.encode()
-    except ValueError as error:  # also what cannot be encoded
-        raise InvalidValue(f"no path for a store: {path!r}", hint="UTF-8 text without NUL") from error
-    return real
