@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from perdure.storage.jsonl.store import JsonlStorage
 from perdure.storage.memory import MemoryStorage
 from perdure.storage.protocol import Storage
 from perdure.storage.sqlite.store import SqliteStorage
@@ -34,4 +35,22 @@ class TestSqliteProcess(StorageConformance):
 
 
 class TestSqliteProcessReopened(TestSqliteProcess):
+    reopen = True
+
+
+class TestJsonlPower(StorageConformance):
+    def make_storage(self, folder: Path) -> Storage:
+        return JsonlStorage(folder / "session.jsonl")
+
+
+class TestJsonlPowerReopened(TestJsonlPower):
+    reopen = True
+
+
+class TestJsonlProcess(StorageConformance):
+    def make_storage(self, folder: Path) -> Storage:
+        return JsonlStorage(folder / "session.jsonl", durability="process")
+
+
+class TestJsonlProcessReopened(TestJsonlProcess):
     reopen = True

@@ -1,0 +1,1 @@
+"""A session as a file of lines: each commit is one line of JSON."""
