@@ -113,7 +113,9 @@ async def _begin(this: CompactionTask, run: TaskRun) -> Next[Any]:
         return await _place(run, decided.text, cut.at, None, None)
     asking = _first_asking(window, tokens - cut.kept, agent)
     most = None if bounds is None else max(bounds.block // 2, 1)
-    return run.goto(this.summarize, names.model, cut.at, cut.older + cut.earlier, most, asking)
+    async with run.transaction() as tx:
+        await show(tx, conversation, run.task_id, tokens=tokens)
+        return tx.goto(this.summarize, names.model, cut.at, cut.older + cut.earlier, most, asking)
 
 
 def keeping(agent: Agent, cause: Cause, tokens: int, bounds: Limits | None) -> tuple[int, int | None]:

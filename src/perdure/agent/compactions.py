@@ -15,7 +15,9 @@ from perdure.agent.summary import summary_message
 from perdure.agent.usage import book
 from perdure.base import jsonvalue
 from perdure.base.delta import Operation
+from perdure.base.errors import InvalidValue
 from perdure.base.ids import ConversationId, EntryId, SubmissionId, TaskId
+from perdure.base.text import well_formed
 from perdure.models.messages import AssistantMessage, encode_messages
 from perdure.storage.records import Submission, Task
 from perdure.tasks.outcomes import AnyOutcome, Completed
@@ -27,9 +29,12 @@ ATTEMPT: Final = "perdure.summary_attempt"
 """The kind of entries that tell what a summary cost or why it failed; no model sees them."""
 
 Cause = Literal["manual", "background", "blocking", "overflow"]
-Made = Literal["placed", "queued", "stale", "declined", "nothing"]
-"""How a compaction that did not fail came out: its summary stands in the transcript, waits for the next boundary, came
-too late; a hook said no; there was nothing to summarize."""
+Made = Literal["placed", "queued", "stale", "declined", "nothing", "failed", "aborted"]
+"""How a compaction came out: its summary stands in the transcript, waits for the next boundary, came too late; a hook
+said no; there was nothing to summarize; and the ends of its task without any of these."""
+
+INSTRUCTIONS_LENGTH: Final = 10_000
+"""Characters of a person's wishes for a summary."""
 
 GOING_ON: Final = ("running", "waiting")
 
@@ -103,6 +108,23 @@ async def show_ended(tx: TaskTransaction, task: Task) -> None:
     await show(
         tx, task.conversation, task.id, **fields, ended=tx.now_millis / 1000, until=None, attempt=None, error=None
     )
+
+
+def compacted_of(outcome: AnyOutcome | Any) -> Compacted:
+    """How a compaction's task ended."""
+    if isinstance(outcome, Completed):
+        return msgspec.convert(outcome.value, Compacted)
+    status: Any = "aborted" if outcome.status == "aborted" else "failed"
+    return Compacted(status, reason=outcome.why or None)
+
+
+def checked_instructions(instructions: Any) -> str | None:
+    """What a summary is asked to keep. Raises `InvalidValue`."""
+    if instructions is None:
+        return None
+    if not isinstance(instructions, str) or not 0 < len(instructions.strip()) <= INSTRUCTIONS_LENGTH:
+        raise InvalidValue(f"instructions are a text of 1 to {INSTRUCTIONS_LENGTH} characters, or None")
+    return well_formed(instructions)
 
 
 async def place_summary(

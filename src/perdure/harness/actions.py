@@ -1,15 +1,19 @@
 """What handles do to a session: admit, settle, fork, abort, wait. One commit each where they write."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from perdure.agent.agent import Agent
+from perdure.agent.compactions import checked_instructions, compacted_of
 from perdure.agent.documents import LiveDoc
 from perdure.agent.generation import Generation
+from perdure.agent.room import start_compaction
 from perdure.agent.runs import arrive, withdraw_queued
 from perdure.agent.submissions import Draft, Settled, admit, dequeue, settle, settled_of
 from perdure.base.errors import Error, NotFound
 from perdure.base.ids import ConversationId, EntryId, SubmissionId, TaskId
+from perdure.harness.compaction import Compacted
 from perdure.harness.keys import check_key, take_key, under_key
 from perdure.session.publication import Publication
 from perdure.session.session import Session
@@ -98,13 +102,55 @@ class Actions:
                 return False
             return await tx.abort_task(TaskId(live["run"]["generation"]))
 
+    async def compact(self, conversation: ConversationId, instructions: str | None) -> TaskId:
+        """Begin a compaction, or join one (see `Conversation.compact`)."""
+        wanted = checked_instructions(instructions)
+        async with self._session.transaction() as tx:
+            await tx.conversation(conversation)
+            id = await start_compaction(tx, conversation, "manual", instructions=wanted)
+        await self._tasks.resume()
+        return id
+
+    async def wait_compacted(self, conversation: ConversationId, task: TaskId) -> Compacted:
+        """Wait until a compaction has ended and its summary is in the transcript, or cannot get there for now."""
+        await self._tasks.resume()
+        ended = compacted_of(await self._tasks.wait(task))
+        if ended.submission is None or ended.status != "queued":
+            return Compacted(ended.status, ended.entry, ended.reason)
+        submission, settled = ended.submission, None
+
+        async def decided() -> bool:
+            nonlocal settled
+            record = await self._session.store.submission(submission)
+            settled = None if record is None else settled_of(record)
+            live: Any = await self._session.value_of(LiveDoc, conversation)
+            return settled is not None or live is None or live["run"] is None  # without a run nothing places it
+
+        await self._until(decided)
+        if settled is None:
+            return Compacted("queued")
+        await self._session.store.settled()
+        return Compacted("placed" if settled.status == "done" else "stale", settled.answer, settled.detail)
+
+    async def abort_task(self, id: TaskId) -> bool:
+        """Mark one task for abort, and what is below it; wait until it has ended. False if it had ended already."""
+        async with self._session.transaction() as tx:
+            marked = await tx.abort_task(id)
+        if marked:
+            await self.wait_ended([id])
+        return marked
+
     async def wait_idle(self, conversation: ConversationId) -> None:
         """Wait until a conversation has no open run and no live foreground task."""
         await self._tasks.resume()
+        await self._until(lambda: self._is_idle(conversation))
+
+    async def _until(self, holds: Callable[[], Awaitable[bool]]) -> None:
+        """Look again after each commit or more until it holds. Raises if the session ends before."""
         changed = asyncio.Event()
         self._idle.append(changed)
         try:
-            while not await self._is_idle(conversation):
+            while not await holds():
                 self._session.check_usable()
                 changed.clear()
                 await changed.wait()

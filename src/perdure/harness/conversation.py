@@ -6,11 +6,13 @@ from perdure.agent.agent import AgentNames
 from perdure.agent.configure import configure
 from perdure.agent.documents import LiveDoc, UsageDoc
 from perdure.agent.estimate import tokens_in_use
+from perdure.agent.resets import reset_draft
 from perdure.agent.submissions import Draft, WhenBusy, input_draft, write_draft
 from perdure.agent.usage import total
-from perdure.base.errors import NotFound
+from perdure.base.errors import InvalidValue, NotFound
 from perdure.base.ids import ConversationId, EntryId, TaskId
 from perdure.extensions.results import UNSET
+from perdure.harness.compaction import Compaction
 from perdure.harness.submission import Submission
 from perdure.models.messages import Message
 from perdure.storage.records import Entry
@@ -62,6 +64,23 @@ class Conversation:
         """
         marked = await self._harness.actions.abort(self.id, background=background, keep_queued=keep_queued)
         await self._harness.actions.wait_ended(marked)
+
+    async def compact(self, instructions: str | None = None) -> Compaction:
+        """Have older messages summarized, also while the agent works; returns once that is stored. Starts scheduling.
+
+        The newest messages stay as they are. `instructions` tell what the summary must keep. The summary is placed at
+        once when nothing is open, else at the next boundary; whoever asks while one is being made, and wishes nothing
+        else of it, gets the same. What it replaces stays stored.
+        """
+        id = await self._harness.actions.compact(self.id, instructions)
+        return Compaction(self._harness, self.id, id)
+
+    async def reset(self, handoff: str | None = None, *, request_id: str | None = None) -> Submission:
+        """Begin a new context, from a note if there is one: placed like a write. Between two rounds of tools it ends
+        the run, whose inputs settle `reset`; what else is queued goes on in the new context. Nothing is deleted."""
+        if handoff is not None and (not isinstance(handoff, str) or not handoff.strip()):
+            raise InvalidValue("a handoff is a text that is not empty", hint="reset() alone begins with nothing")
+        return await self._admit(reset_draft(handoff, request_id))
 
     async def wait_idle(self) -> None:
         """Wait until no run is open and no foreground task is live."""
