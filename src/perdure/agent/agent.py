@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from perdure.agent.documents import AgentDoc
-from perdure.agent.settings import Settings
+from perdure.agent.settings import Budget, Settings
 from perdure.agent.transcripts import Transcripts
 from perdure.base.ids import ConversationId
 from perdure.env.protocol import ExecutionEnv
@@ -35,6 +35,8 @@ class AgentNames(msgspec.Struct, frozen=True):
     instructions: str | None
     cwd: str | None
     resolved: Resolved
+    budget: Budget | None = None
+    """The conversation's own; None: the host's."""
 
     @property
     def extensions(self) -> tuple[str, ...]:
@@ -101,11 +103,16 @@ class Agent:
             stored.get("instructions") or settings.instructions,
             stored.get("cwd"),
             resolve(snapshot, stored.get("extensions"), stored.get("tools"), default),
+            None if stored.get("budget") is None else Budget(**stored["budget"]),
         )
         if len(self._resolved) >= RESOLVED_KEPT:
             self._resolved.clear()
         self._resolved[conversation] = (value, snapshot.version, defaults, names)
         return names
+
+    def budget(self, names: AgentNames) -> Budget:
+        """What bounds a conversation now."""
+        return names.budget or self.settings.budget
 
     async def env(self, conversation: ConversationId) -> ExecutionEnv:
         """The conversation's execution environment, made for one use; the caller closes it."""

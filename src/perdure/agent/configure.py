@@ -3,6 +3,7 @@
 from typing import Any, get_args
 
 from perdure.agent.documents import AgentDoc
+from perdure.agent.settings import stored_budget
 from perdure.base import jsonvalue
 from perdure.base.errors import InvalidValue
 from perdure.base.ids import ConversationId
@@ -11,7 +12,7 @@ from perdure.extensions.results import UNSET
 from perdure.models.protocol import ThinkingLevel
 from perdure.tasks.transaction import TaskTransaction
 
-FIELDS = ("model", "thinking", "extensions", "tools", "instructions", "cwd")
+FIELDS = ("model", "thinking", "extensions", "tools", "instructions", "cwd", "budget")
 
 
 async def configure(tx: TaskTransaction, conversation: ConversationId, **fields: Any) -> None:
@@ -56,6 +57,8 @@ async def begin_as_owner(tx: TaskTransaction, conversation: ConversationId) -> N
 def _checked(name: str, value: Any) -> Any:
     if name in ("extensions", "tools"):
         return stored_selection(value, name)
+    if name == "budget":
+        return stored_budget(value)
     if not isinstance(value, str) or not value:
         raise InvalidValue(f"{name} is a text that is not empty, not {value!r}")
     if name == "model" and ":" not in value:
@@ -63,3 +66,16 @@ def _checked(name: str, value: Any) -> Any:
     if name == "thinking" and value not in get_args(ThinkingLevel):
         raise InvalidValue(f"not a thinking level: {value!r}", hint=", ".join(get_args(ThinkingLevel)))
     return value
+
+
+async def add_tools(tx: TaskTransaction, conversation: ConversationId, names: list[str]) -> None:
+    """Put tools on offer beside those that are, from the next request on; a later `configure(tools=…)` counts more."""
+    stored: Any = await tx.value_of(AgentDoc, conversation)
+    selection = None if stored is None else stored.get("tools")
+    if selection is None:
+        return  # every tool of the selected extensions is on offer
+    value = await tx.doc(AgentDoc, conversation)
+    if isinstance(selection, list):
+        value["tools"] = list(dict.fromkeys([*selection, *names]))
+    else:
+        value["tools"] = {**selection, "remove": [name for name in selection.get("remove", ()) if name not in names]}

@@ -6,47 +6,59 @@ import msgspec
 
 from perdure.agent.agent import Agent, AgentNames
 from perdure.agent.context import Context, for_model
-from perdure.agent.documents import LiveDoc, UsageDoc
+from perdure.agent.documents import AgentDoc, LiveDoc, UsageDoc
+from perdure.agent.entries import SystemEntry, put
 from perdure.agent.foreign import LOST, asked, close_quietly
 from perdure.agent.hook_context import HookContext, SectionContext
 from perdure.agent.pairing import paired
 from perdure.agent.prompt import KEEP, Rendered, change
-from perdure.agent.submissions import Settled
+from perdure.agent.runs import join_run, moves_range
 from perdure.agent.usage import total
 from perdure.base.errors import Error
-from perdure.base.ids import ConversationId, EntryId
+from perdure.base.ids import ConversationId, EntryId, TaskId
 from perdure.base.text import well_formed
 from perdure.extensions.hooks import Hook
-from perdure.models.messages import AssistantMessage, Message, SystemMessage, decode_messages, encode_messages
+from perdure.models.messages import Message, SystemMessage, decode_messages, encode_messages
 from perdure.models.protocol import Model, ModelRequest
 from perdure.tasks.runtime import TaskRun
+from perdure.tasks.transaction import TaskTransaction
 
 
-class Prepared(msgspec.Struct, frozen=True):
-    """What a request will be made from."""
+class Due(msgspec.Struct, frozen=True):
+    """What a request is made from: the arguments of the request phase."""
 
     model: str
+    up_to: EntryId
     thinking: str | None
-    change: SystemMessage | None
-    newest: EntryId
 
 
-async def prepare_request(agent: Agent, conversation: ConversationId) -> Prepared | Settled:
-    """Resolve the agent and render its prompt, outside the line. A `Settled` tells why there can be no request."""
-    names = await agent.names(conversation)
-    if names.model is None:
-        detail = "no model: configure the conversation with model='provider:model', or set settings.default_model"
-        return Settled("unanswered", reason="no_model", detail=detail)
-    transcript = await agent.transcripts.get(conversation)
-    rendered = await render_sections(agent, conversation, names)
+async def due_request(
+    agent: Agent, tx: TaskTransaction, task: TaskId, conversation: ConversationId, rendered: list[Rendered]
+) -> Due | None:
+    """Fix model, prompt, tools and the newest entry of a request in this commit; what waits for the boundary joins.
+
+    None: the active range was moved, so the prompt has to be told anew from where it begins, in a commit of its own.
+    """
+    names = agent.names_of(conversation, await tx.value_of(AgentDoc, conversation))
+    transcript = agent.transcripts.held(conversation)
+    live: Any = await tx.value_of(LiveDoc, conversation)
+    if live["run"]["turns"]:
+        await join_run(tx, conversation, agent.settings)
+    if transcript is None or names.model is None or moves_range(tx, conversation):
+        return None
     offers = [resolved.tool.offer for resolved in names.resolved.tools.values()]
-    message = change(transcript.prompt, rendered, offers)
-    return Prepared(names.model, names.thinking, message, transcript.newest)
+    message = change(transcript.prompt, [("instructions", names.instructions), *rendered], offers)
+    if message is not None:
+        put(tx, conversation, SystemEntry, message, task=task)
+    if live["tools"]:
+        await tx.patch(LiveDoc, conversation, [{"op": "replace", "path": "/tools", "value": {}}])
+    newest = [entry.id for entry in tx.changes.entries.values() if entry.conversation == conversation]
+    return Due(names.model, newest[-1] if newest else transcript.newest, names.thinking)
 
 
 async def render_sections(agent: Agent, conversation: ConversationId, names: AgentNames) -> list[Rendered]:
     """The prompt's sections now; one that raises keeps its last text and is reported."""
-    rendered: list[Rendered] = [("instructions", names.instructions)]
+    rendered: list[Rendered] = []
     if not names.resolved.sections:
         return rendered
     context = SectionContext(agent, conversation, names)
@@ -105,24 +117,9 @@ def agent_blob(agent: Agent) -> Any:
     return load
 
 
-async def hooks_after_response(agent: Agent, run: TaskRun, message: AssistantMessage) -> None:
-    """Let observers see a response; what they raise is reported."""
-    names = await agent.names(run.conversation_id)
-    for hook in names.resolved.hooks_at("after_response"):
-        context = HookContext(agent, run, names)
-        try:
-            await asked(hook.function, context, decode_messages(encode_messages([message]))[0])
-        except LOST:
-            raise
-        except Exception as error:
-            agent.report(f"hook {hook.name}", error)
-        finally:
-            await close_quietly(agent, context)
-
-
 async def spent_budget(agent: Agent, conversation: ConversationId) -> str | None:
     """Which bound of the budget is reached, for people; None while there is room."""
-    budget = agent.settings.budget
+    budget = agent.budget(await agent.names(conversation))
     if budget.unbounded:
         return None
     live: Any = await agent.session.value_of(LiveDoc, conversation)

@@ -115,6 +115,27 @@ async def join_run(tx: TaskTransaction, conversation: ConversationId, settings: 
     return inputs
 
 
+async def count_turn(tx: TaskTransaction, conversation: ConversationId) -> None:
+    """A response of the model is stored, and the run goes on."""
+    live: Any = await tx.value_of(LiveDoc, conversation)
+    turns: Operation = {"op": "replace", "path": "/run/turns", "value": live["run"]["turns"] + 1}
+    await tx.patch(LiveDoc, conversation, [turns, *_cleared(live)])
+
+
+async def clear_attempt(tx: TaskTransaction, conversation: ConversationId) -> None:
+    """A response is stored: what showed of it, and of attempts before it, goes."""
+    if ops := _cleared(await tx.value_of(LiveDoc, conversation)):
+        await tx.patch(LiveDoc, conversation, ops)
+
+
+def _cleared(live: Any) -> list[Operation]:
+    return [
+        {"op": "replace", "path": f"/{field}", "value": None}
+        for field in ("partial", "retry")
+        if live[field] is not None
+    ]
+
+
 def moves_range(tx: TaskTransaction, conversation: ConversationId) -> bool:
     """Whether this transaction places an entry with a head, so that the active range begins elsewhere."""
     return any(entry.conversation == conversation and entry.head for entry in tx.changes.entries.values())

@@ -1,9 +1,11 @@
 """Policy, read live at each decision and never stored. Times in seconds, sizes in tokens or bytes."""
 
+import math
 from typing import Any, Literal
 
 import msgspec
 
+from perdure.base.errors import InvalidValue
 from perdure.models.retry import RetrySettings
 
 
@@ -36,6 +38,18 @@ class CompactionSettings(msgspec.Struct, kw_only=True):
     """About so much of the newest messages stays as it is."""
     automatic: bool = True
     """False: only `compact()` summarizes; a request that does not fit fails with the provider's words."""
+
+
+def stored_budget(budget: Any) -> dict[str, float]:
+    """A budget as a conversation stores it: its bounds, without those that are None. Raises `InvalidValue`."""
+    if not isinstance(budget, Budget):
+        raise InvalidValue(f"a budget is a Budget, not {budget!r}", hint="Budget(max_turns=20)")
+    found = {name: value for name in budget.__struct_fields__ if (value := getattr(budget, name)) is not None}
+    for name, value in found.items():
+        kinds = (int, float) if name == "max_cost" else (int,)
+        if type(value) not in kinds or not 0 <= value < math.inf:
+            raise InvalidValue(f"{name} counts from 0, it is not {value!r}")
+    return found
 
 
 class Settings(msgspec.Struct, kw_only=True):

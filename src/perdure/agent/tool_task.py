@@ -14,13 +14,14 @@ from perdure.agent.calls import (
     reap,
     reviewed_result,
 )
+from perdure.agent.configure import add_tools
 from perdure.agent.documents import LiveDoc
 from perdure.agent.entries import ToolResultEntry, put
 from perdure.agent.invoke import invoke
 from perdure.agent.usage import book
 from perdure.base.delta import Operation
 from perdure.base.ids import EntryId
-from perdure.extensions.results import ToolResult, stored_control
+from perdure.extensions.results import AddTools, ToolResult, stored_control
 from perdure.models.messages import ToolCall, ToolResultMessage
 from perdure.tasks.decisions import Next
 from perdure.tasks.definition import phase, task
@@ -123,6 +124,8 @@ async def store_result(tx: TaskTransaction, run: TaskRun, call: ToolCall, result
     put(tx, run.conversation_id, ToolResultEntry, message, task=run.task_id, data=data or None)
     if result.usage is not None:
         await book(tx, run.conversation_id, "tools", call.name, result.usage)
+    if isinstance(result.control, AddTools):
+        await add_tools(tx, run.conversation_id, result.control.names)
     live: Any = await tx.value_of(LiveDoc, run.conversation_id)
     slot = None if live is None else live["tools"].get(str(run.task_id))
     if slot is None:
