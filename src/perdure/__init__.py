@@ -9,7 +9,7 @@ from perdure.agent.entries import (
     ToolResultEntry,
     UserEntry,
 )
-from perdure.agent.settings import Budget, Settings
+from perdure.agent.settings import Budget, CompactionSettings, Settings
 from perdure.agent.submissions import Settled
 from perdure.agent.tool_context import ToolContext
 from perdure.base.clock import DAY, HOUR, MINUTE, Clock, SystemClock
@@ -48,6 +48,7 @@ from perdure.extensions.results import (
     Add,
     AddTools,
     Block,
+    CompactionPlan,
     Continue,
     Decline,
     Handoff,
@@ -61,6 +62,7 @@ from perdure.extensions.results import (
     ToolRound,
     Wait,
 )
+from perdure.harness.compaction import Compacted, Compaction
 from perdure.harness.conversation import Conversation
 from perdure.harness.harness import Harness
 from perdure.harness.submission import Answer, Submission
@@ -95,17 +97,18 @@ __version__ = "0.1.0"
 # fmt: off
 __all__ = [
     "DAY", "HOUR", "MINUTE", "ROOT", "UNSET", "Aborted", "Add", "AddTools", "Answer", "AssistantEntry",
-    "AssistantMessage", "Attachment", "Block", "Budget", "Busy", "Clock", "Completed", "Continue", "Conversation",
-    "ConversationId", "Decline", "Document", "DocumentId", "EntryId", "Error", "Extension", "Failed", "Faulted",
-    "Handoff", "Harness", "HookContext", "InvalidDecision", "InvalidDefinition", "InvalidValue", "InvocationEnded",
-    "Message", "NestedTransaction", "Next", "NotFound", "Orphaned", "Outcome", "OwnershipRefused", "ProviderModels",
-    "Refused", "Registry", "Remove", "RequestConflict", "ResetEntry", "RetrySettings", "RunAnswer", "SectionContext",
-    "Session", "SessionClosed", "SessionPoisoned", "Settings", "Settled", "Sleep", "StorageBusy", "StorageCorrupt",
-    "StorageError", "StorageFull", "StorageInUse", "StorageReadOnly", "StorageRejected", "StorageUncertain",
-    "StoredTask", "Submission", "SubmissionId", "Summary", "SummaryEntry", "SystemClock", "SystemEntry",
-    "SystemMessage", "Task", "TaskId", "TaskRun", "TaskTransaction", "Terminate", "Text", "Thinking", "TooNew",
-    "ToolCall", "ToolContext", "ToolError", "ToolResult", "ToolResultEntry", "ToolResultMessage", "ToolRound",
-    "Unanswered", "Usage", "UserEntry", "UserMessage", "Wait", "Wake", "WakeReason", "configure", "document_family",
-    "entry", "open_storage", "phase", "plain", "task",
+    "AssistantMessage", "Attachment", "Block", "Budget", "Busy", "Clock", "Compacted", "Compaction", "CompactionPlan",
+    "CompactionSettings", "Completed", "Continue", "Conversation", "ConversationId", "Decline", "Document",
+    "DocumentId", "EntryId", "Error", "Extension", "Failed", "Faulted", "Handoff", "Harness", "HookContext",
+    "InvalidDecision", "InvalidDefinition", "InvalidValue", "InvocationEnded", "Message", "NestedTransaction", "Next",
+    "NotFound", "Orphaned", "Outcome", "OwnershipRefused", "ProviderModels", "Refused", "Registry", "Remove",
+    "RequestConflict", "ResetEntry", "RetrySettings", "RunAnswer", "SectionContext", "Session", "SessionClosed",
+    "SessionPoisoned", "Settings", "Settled", "Sleep", "StorageBusy", "StorageCorrupt", "StorageError", "StorageFull",
+    "StorageInUse", "StorageReadOnly", "StorageRejected", "StorageUncertain", "StoredTask", "Submission",
+    "SubmissionId", "Summary", "SummaryEntry", "SystemClock", "SystemEntry", "SystemMessage", "Task", "TaskId",
+    "TaskRun", "TaskTransaction", "Terminate", "Text", "Thinking", "TooNew", "ToolCall", "ToolContext", "ToolError",
+    "ToolResult", "ToolResultEntry", "ToolResultMessage", "ToolRound", "Unanswered", "Usage", "UserEntry",
+    "UserMessage", "Wait", "Wake", "WakeReason", "configure", "document_family", "entry", "open_storage", "phase",
+    "plain", "task",
 ]
 # fmt: on
