@@ -126,6 +126,7 @@ class ConversationHandle(Protocol):
         tools: Any = ...,
         instructions: Any = ...,
         cwd: Any = ...,
+        budget: Any = ...,
     ) -> None:
         """Change the given fields, from the next request on. None clears a field back to the host's default."""
         ...

@@ -1,5 +1,6 @@
 """A conversation as a host program holds it."""
 
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Literal
 
 from perdure.agent.agent import AgentNames
@@ -13,8 +14,10 @@ from perdure.base.errors import InvalidValue, NotFound
 from perdure.base.ids import ConversationId, EntryId, TaskId
 from perdure.extensions.results import UNSET
 from perdure.harness.compaction import Compaction
+from perdure.harness.event_stream import EventStream
 from perdure.harness.submission import Submission
 from perdure.models.messages import Message
+from perdure.session.watch import Watch
 from perdure.storage.records import Entry
 
 
@@ -100,10 +103,12 @@ class Conversation:
         tools: Any = UNSET,
         instructions: Any = UNSET,
         cwd: Any = UNSET,
+        budget: Any = UNSET,
     ) -> None:
         """Change the conversation's agent, from the next request on. None clears a field back to the host's default.
 
-        `extensions` and `tools` are exact lists, or `Add(*names)` / `Remove(*names)` against the default.
+        `extensions` and `tools` are exact lists, or `Add(*names)` / `Remove(*names)` against the default; `budget` is a
+        `Budget` in place of the host's.
         """
         async with self._harness.session.transaction() as tx:
             await configure(
@@ -115,6 +120,7 @@ class Conversation:
                 tools=tools,
                 instructions=instructions,
                 cwd=cwd,
+                budget=budget,
             )
 
     async def fork(self, entry_id: EntryId, *, owner: TaskId | None = None, key: str | None = None) -> "Conversation":
@@ -143,6 +149,23 @@ class Conversation:
         if await self._harness.session.conversation(self.id) is None:
             raise NotFound(f"no conversation {self.id}")
         return list(await storage.scan_entries(self.id, after=after, before=before, order=order, limit=limit))
+
+    def watch(self, *, after: str | None = None) -> AbstractAsyncContextManager[Watch]:
+        """Watch the conversation: `async with conversation.watch() as watch: async for frame in watch: …`
+
+        `watch.value` is `{"conversation", "entries", "docs"}` as of now: the active transcript and the built-in
+        documents (agent, live, inbox, usage). Each frame holds the operations of one commit. `after` is the cursor
+        of a frame seen before: if what came since is at hand, `watch.resumed` is True and only that follows;
+        otherwise the value now is the new beginning. Raises `NotFound` if there is no such conversation.
+        """
+        found: AbstractAsyncContextManager[Watch] = self._harness.views.conversation(self.id, after)
+        return found
+
+    def events(self, *, after: str | None = None) -> AbstractAsyncContextManager[EventStream]:
+        """What happens here, told as events (`perdure.events`) of the same commits: first a `Snapshot`, then only
+        what is new. A consumer that lags gets a fresh `Snapshot`. `after` as in `watch`."""
+        found: AbstractAsyncContextManager[EventStream] = self._harness.views.events(self.id, after)
+        return found
 
     async def live(self) -> Any:
         """What happens now: the run, the streaming answer, tool calls. Shared JSON, not for changing."""
