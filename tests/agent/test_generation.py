@@ -99,7 +99,7 @@ async def test_a_retryable_failure_is_tried_again_after_a_durable_pause() -> Non
         assert await type(submission)(harness, root.id, submission.id).status() == "done"
         assert model.requests[0].messages == model.requests[2].messages
         assert await attempts(root) == ["error", "error", "stop"]
-        assert await root.live() == {"run": None, "partial": None, "retry": None, "tools": {}}
+        assert await root.live() == {"run": None, "partial": None, "retry": None, "tools": {}, "compactions": {}}
 
 
 @pytest.mark.parametrize(("asked", "waits"), [(2, 10), (300, 300)])

@@ -10,6 +10,7 @@ from perdure.agent.agent import Agent
 from perdure.agent.documents import AgentDoc, LiveDoc
 from perdure.agent.prepare import due_request
 from perdure.agent.rules import GENERATION
+from perdure.agent.submissions import queued_items
 from perdure.storage.records import Task
 from perdure.tasks.states import Checkpoint, Pending, apply_state, state_of
 from perdure.tasks.transaction import TaskTransaction
@@ -24,7 +25,8 @@ async def advance_generations(agent: Agent, tx: TaskTransaction) -> None:
         if task.kind != GENERATION or task.status != "pending" or task.abort_requested:
             continue
         state: Pending = state_of(task)
-        if state.checkpoint.phase in DUE and not state.restarts:
+        anew = state.checkpoint.phase == "prepare" and state.checkpoint.arguments
+        if state.checkpoint.phase in DUE and not anew and not state.restarts:
             await _advance(agent, tx, task, state.checkpoint.phase)
 
 
@@ -42,6 +44,8 @@ async def _advance(agent: Agent, tx: TaskTransaction, task: Task, phase: str) ->
         names.resolved.hooks_at("after_tools") or any("control" in slot for slot in live["tools"].values())
     ):
         return
+    if any(item["how"] == "write" for item in await queued_items(tx, conversation)):
+        return  # it may move the range, or end the run
     due = await due_request(agent, tx, task.id, conversation, [])
     if due is not None:
         arguments: dict[str, Any] = {"model": due.model, "up_to": due.up_to}

@@ -7,6 +7,7 @@ from perdure.agent.answers import after_yield_tasks, ask_on_yield
 from perdure.agent.documents import LiveDoc
 from perdure.agent.prepare import due_request, render_sections, spent_budget
 from perdure.agent.request import Request, Waited
+from perdure.agent.resets import end_by_reset, reset_comes
 from perdure.agent.room import was_placed
 from perdure.agent.rounds import ask_after_tools, end_round, start_next_call
 from perdure.agent.runs import close_run, go_on_after_abort
@@ -112,6 +113,8 @@ async def _prepare(this: Generation, run: TaskRun, again: int, waited: Waited) -
         if over is not None:
             await close_run(tx, conversation, Settled("unanswered", reason="budget", detail=over))
             return tx.complete(None)
+        if await reset_comes(tx, conversation):
+            return await end_by_reset(this, tx, run)
         due = await due_request(agent, tx, run.task_id, conversation, rendered)
         if due is None:
             return tx.goto(this.prepare, again + 1, waited)

@@ -1,11 +1,20 @@
-"""Beginning a new context: a write whose head is itself."""
+"""Beginning a new context: a write whose head is itself. Placed behind a round of tools, it ends the run."""
 
-from perdure.agent.entries import ResetEntry
-from perdure.agent.submissions import Draft, write_draft
+from typing import Any, Final
+
+from perdure.agent.agent import Agent
+from perdure.agent.documents import LiveDoc
+from perdure.agent.entries import ResetEntry, put
+from perdure.agent.runs import finish_run, place_queued
+from perdure.agent.submissions import Draft, Settled, queued_items, write_draft
 from perdure.base.ids import ConversationId
 from perdure.base.text import well_formed
 from perdure.models.messages import UserMessage
+from perdure.tasks.decisions import Next
+from perdure.tasks.runtime import TaskRun
 from perdure.tasks.transaction import TaskTransaction
+
+ENDED: Final = Settled("unanswered", reason="reset", detail="a new context was begun before there was an answer")
 
 
 def reset_draft(note: str | None, request_id: str | None = None) -> Draft:
@@ -14,6 +23,24 @@ def reset_draft(note: str | None, request_id: str | None = None) -> Draft:
     return write_draft(ResetEntry(message), request_id=request_id, head=True)
 
 
-def resets(tx: TaskTransaction, conversation: ConversationId) -> bool:
-    """Whether this transaction places an entry that begins a new context with itself."""
+async def reset_comes(tx: TaskTransaction, conversation: ConversationId) -> bool:
+    """Place the writes that wait for this boundary; True: one of them begins a new context, so the run ends."""
+    live: Any = await tx.value_of(LiveDoc, conversation)
+    if not live["run"]["turns"] or not await queued_items(tx, conversation):
+        return False
+    await place_queued(tx, conversation, how=("write",), at_most={})
     return any(entry.conversation == conversation and entry.head == id for id, entry in tx.changes.entries.items())
+
+
+async def end_by_reset(this: Any, tx: TaskTransaction, run: TaskRun) -> Next[Any]:
+    """The run's inputs settle; steers and follow-ups that wait begin the next run, in the new context."""
+    agent: Agent = run.host
+    await finish_run(tx, run.conversation_id, ENDED, agent.settings, type(this))
+    return tx.complete(None)
+
+
+async def hand_off(this: Any, run: TaskRun, note: str) -> Next[Any]:
+    """A tool asked for a new context that begins with a note."""
+    async with run.transaction() as tx:
+        put(tx, run.conversation_id, ResetEntry, UserMessage(note), task=run.task_id, head=True)
+        return await end_by_reset(this, tx, run)

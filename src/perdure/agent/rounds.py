@@ -8,10 +8,11 @@ from perdure.agent.calls import CallSite, answer_message, ready_at_once
 from perdure.agent.documents import LiveDoc
 from perdure.agent.entries import ToolResultEntry, put
 from perdure.agent.hooks import copy_of, decisions, has_hooks, start_all, task_list
+from perdure.agent.resets import hand_off
 from perdure.agent.runs import count_turn
 from perdure.agent.tool_task import ToolTask
 from perdure.base.ids import ConversationId, EntryId, TaskId
-from perdure.extensions.results import Control, Terminate, ToolRound, read_control
+from perdure.extensions.results import Control, Handoff, Terminate, ToolRound, read_control
 from perdure.models.messages import ToolCall, ToolResultMessage, decode_messages
 from perdure.tasks.decisions import Next
 from perdure.tasks.outcomes import Completed
@@ -119,11 +120,14 @@ async def ask_after_tools(this: Any, run: TaskRun, answer: EntryId) -> Next[Any]
 
 
 async def end_round(this: Any, run: TaskRun, answer: EntryId, tasks: list[TaskId] | None = None) -> Next[Any]:
-    """The run ends if all results, or one task of a hook, ask for it; else the next request is prepared."""
+    """The run ends if all results, one task of a hook, or one result's handoff ask for it; else the next request is
+    prepared."""
     agent: Agent = run.host
     outcomes = await run.outcomes(tasks or ())
     stopped = any(isinstance(o, Completed) and isinstance(read_control(o.value), Terminate) for o in outcomes)
     controls = await round_controls(agent, run, answer)
+    if notes := [control.note for control in controls if isinstance(control, Handoff)]:
+        return await hand_off(this, run, "\n\n".join(notes))
     if stopped or all(isinstance(control, Terminate) for control in controls):
         return await stand(this, run, answer)
     again: Next[Any] = await this.prepare(run)
