@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from perdure.agent.attachments import Attachments
 from perdure.agent.documents import AgentDoc
 from perdure.agent.settings import Budget, Settings
 from perdure.agent.transcripts import Transcripts
@@ -67,6 +68,7 @@ class Agent:
         self.models = models
         self.settings = settings
         self.transcripts = Transcripts(session)
+        self.attachments = Attachments(session)
         self.report = report
         self.session_tag = hashlib.sha256(session.storage.location.encode()).hexdigest()[:12]
         """Names this session in the marks of processes that its calls start."""

@@ -99,7 +99,7 @@ async def build_request(
         system=view.system,
         tools=view.tools,
         thinking=thinking,  # type: ignore[arg-type]
-        session_id=f"perdure-{run.conversation_id}",
+        session_id=f"perdure-{agent.session_tag}-{run.conversation_id}",
         options=agent.settings.stream_options,
         load_blob=agent_blob(agent),
     )
@@ -109,10 +109,10 @@ def agent_blob(agent: Agent) -> Any:
     """Reads attachments from the session's store."""
 
     async def load(digest: str) -> bytes:
-        blob = await (await agent.session.store.settled()).blob(digest)
-        if blob is None:
+        content = await agent.attachments.read(digest)
+        if content is None:
             raise Error(f"no stored attachment {digest}")
-        return blob.content
+        return content
 
     return load
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from perdure.agent.attachments import keep_files
 from perdure.agent.documents import LiveDoc
 from perdure.agent.entries import AssistantEntry, put
 from perdure.agent.usage import book
@@ -181,6 +182,9 @@ async def stream_answer(
     try:
         async for event in stream:
             if isinstance(event, Finished):
+                if event.files:
+                    async with run.transaction() as tx:  # before the answer that refers to them
+                        keep_files(tx, event.message, event.files)
                 return sound(event.message)
             partial.add(event)
             if progress.due:

@@ -11,6 +11,7 @@ from perdure.base.errors import InvocationEnded
 from perdure.base.ids import ConversationId, TaskId
 from perdure.base.text import well_formed
 from perdure.env.protocol import ExecutionEnv
+from perdure.models.messages import Attachment
 from perdure.models.protocol import Models
 from perdure.session.documents import Document
 from perdure.tasks.outcomes import Outcome
@@ -65,6 +66,11 @@ class ToolContext:
         """A small value stored with the call; the first writer wins, also across a crash."""
         self._check()
         return await self._site.run.memo(name, value, type=type)
+
+    async def attach(self, content: bytes, media_type: str | None = None, *, name: str | None = None) -> Attachment:
+        """Store a file and get the block that refers to it, for `ToolResult(content=[…])` or an input."""
+        self._check()
+        return await self._site.agent.attachments.keep(content, media_type, name)
 
     async def create_task(
         self, task: Any, *, conversation: ConversationId | None = None, background: bool = False

@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from perdure.agent.agent import Agent
+from perdure.agent.attachments import missing
 from perdure.agent.calls import (
     CallSite,
     call_site,
@@ -105,6 +106,9 @@ async def finish(run: TaskRun, call: ToolCall, result: ToolResult, *, gone: bool
     agent: Agent = run.host
     names = await agent.names(run.conversation_id)
     result = await reviewed_result(agent, run, names, call, "after_tool", result)
+    lost = await agent.attachments.first_missing(result.content)
+    if lost is not None:
+        result = error_result("tool_error", str(missing(lost)))
     async with run.transaction() as tx:
         await store_result(tx, run, call, result)
         if gone:

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, TypeVar, overload
 
 from perdure.base.ids import ConversationId, EntryId, SubmissionId, TaskId
 from perdure.env.protocol import ExecutionEnv
-from perdure.models.messages import Message
+from perdure.models.messages import Attachment, Message
 from perdure.models.protocol import Models
 from perdure.session.documents import Document
 from perdure.storage.records import Entry, SubmissionStatus
@@ -263,6 +263,11 @@ class ToolContext(_Reading, _Remembering, Protocol):
 
         Inside, await nothing of the outside world, and nothing else of this context that writes.
         """
+        ...
+
+    async def attach(self, content: bytes, media_type: str | None = None, *, name: str | None = None) -> Attachment:
+        """Store a file, once however often it comes, and get the block that refers to it: for a result's content or an
+        input. Without `media_type` it is told from the bytes. Raises `InvalidValue` for what is empty or too large."""
         ...
 
     async def create_task(

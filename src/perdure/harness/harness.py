@@ -27,6 +27,7 @@ from perdure.harness.inspection import inspection
 from perdure.harness.keys import check_key, under_key
 from perdure.harness.reports import Reports
 from perdure.harness.retention import Retention
+from perdure.models.messages import Attachment
 from perdure.models.protocol import Models
 from perdure.models.provider import ProviderModels
 from perdure.session.publication import Publication
@@ -150,6 +151,23 @@ class Harness:
             raise NotFound(f"no conversation {id}")
         return Conversation(self, ConversationId(id))
 
+    async def attach(self, content: bytes, media_type: str | None = None, *, name: str | None = None) -> Attachment:
+        """Store a file and get the block that refers to it, for `submit([Text(…), attachment])`.
+
+        The same bytes are stored once, however often they come and in however many conversations they are shown.
+        Without `media_type` it is told from the bytes: common images, PDF, text. Returns once it is stored. Raises
+        `InvalidValue` for what is empty, larger than 32 MiB, or cannot be told.
+        """
+        return await self.agent.attachments.keep(content, media_type, name)
+
+    async def file(self, attachment: Attachment | str) -> bytes:
+        """The bytes of an attachment, or of its digest. Raises `NotFound`."""
+        digest = attachment if isinstance(attachment, str) else attachment.digest
+        found = await self.agent.attachments.read(digest)
+        if found is None:
+            raise NotFound(f"no stored attachment {digest}")
+        return found
+
     # work
 
     async def resume(self) -> None:
@@ -242,6 +260,7 @@ async def _open(
         tasks = Tasks(session, agent, host=agent, restart_limit=settings.restart_limit, report=reports.add)
         session.rules.append(begin_owned)
         session.rules.append(check_entries)
+        session.rules.append(agent.attachments.check)
         session.rules.append(close_ended)
         session.rules.append(lambda tx: advance_generations(agent, tx))
         tasks.orphans = lambda: agent.settings.orphan_missing

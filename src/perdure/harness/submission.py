@@ -7,7 +7,7 @@ import msgspec
 from perdure.agent.submissions import Settled, settled_of
 from perdure.base.errors import NotFound, Unanswered
 from perdure.base.ids import ConversationId, EntryId, SubmissionId
-from perdure.models.messages import AssistantMessage, Message, Usage, decode_messages, text_of
+from perdure.models.messages import AssistantMessage, Attachment, Message, Usage, decode_messages, text_of
 from perdure.storage.records import SubmissionStatus
 
 
@@ -17,6 +17,8 @@ class Answer(msgspec.Struct, frozen=True):
     text: str
     entry_id: EntryId | None
     usage: Usage | None = None
+    attachments: tuple[Attachment, ...] = ()
+    """Images that the model made, in order; `harness.file` gives their bytes."""
 
 
 class Submission:
@@ -49,8 +51,10 @@ class Submission:
             return Answer("", None)
         messages = await self._messages(settled.answer)
         message = messages[0] if messages else None
-        usage = message.usage if isinstance(message, AssistantMessage) else None
-        return Answer(text_of(message) if message is not None else "", settled.answer, usage)
+        if not isinstance(message, AssistantMessage):
+            return Answer(text_of(message) if message is not None else "", settled.answer)
+        made = tuple(block for block in message.content if isinstance(block, Attachment))
+        return Answer(text_of(message), settled.answer, message.usage, made)
 
     async def abort(self) -> bool:
         """Withdraw it while it is queued; once it is placed, abort its run. False if it was settled already."""
