@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from perdure.base.errors import InvalidValue, StorageError
+from perdure.storage.jsonl.store import JsonlStorage
 from perdure.storage.memory import MemoryStorage
 from perdure.storage.open import open_storage
+from perdure.storage.records import Batch
 from perdure.storage.sqlite.store import SqliteStorage
 
 
@@ -35,6 +37,24 @@ async def test_options_of_the_url_are_used_and_arguments_win(tmp_path: Path) -> 
     assert getattr(open_storage(url, durability="power"), "pipelined", None)
 
 
+@pytest.mark.parametrize("form", ["{0}/a.jsonl", "jsonl:{0}/a.jsonl", "jsonl://{0}/a.jsonl", "jsonl:{0}/a%2ejsonl"])
+async def test_a_file_of_lines_is_named_by_its_scheme_or_its_ending(tmp_path: Path, form: str) -> None:
+    store = open_storage(form.format(tmp_path))
+    assert isinstance(store, JsonlStorage)
+    assert store.location == str(tmp_path / "a.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("query", "flushes"), [("", True), ("fsync=1", True), ("fsync=0", False), ("durability=process", False)]
+)
+async def test_fsync_is_another_word_for_durability(tmp_path: Path, query: str, flushes: bool) -> None:
+    store = open_storage(f"jsonl:{tmp_path}/a.log?{query}")
+    assert isinstance(store, JsonlStorage)
+    await store.open()
+    assert store.commit_now(Batch(1, 1)) is not flushes
+    await store.close()
+
+
 async def test_memory_is_a_new_store_each_time() -> None:
     first, second = open_storage("memory:"), open_storage("memory:")
     assert isinstance(first, MemoryStorage)
@@ -49,12 +69,17 @@ async def test_a_store_is_given_back_as_it_is() -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("mysql://host/db", "sqlite:, memory:"),
+        ("mysql://host/db", "sqlite:, jsonl:, memory:"),
         ("sqlite:", "no path"),
         ("sqlite://host/path", "another machine"),
         ("sqlite:a.db?colour=red", "colour=red"),
         ("sqlite:a.db?durability=never", "durability=never"),
         ("sqlite:a.db?busy_timeout=soon", "busy_timeout=soon"),
+        ("sqlite:a.db?fsync=1", "fsync=1"),
+        ("jsonl:", "no path"),
+        ("jsonl://host/path", "another machine"),
+        ("jsonl:a.jsonl?busy_timeout=1", "busy_timeout=1"),
+        ("jsonl:a.jsonl?fsync=perhaps", "fsync=perhaps"),
         ("memory:name", "no place"),
         ("", "no path"),
     ],

@@ -16,7 +16,8 @@ from perdure.harness.control import ControlServer
 from perdure.harness.harness import Harness
 from perdure.models.provider import ProviderModels
 from perdure.session.store import Store
-from perdure.storage.sqlite.store import SqliteStorage
+from perdure.storage.open import open_storage
+from perdure.storage.protocol import Storage
 from perdure.tools import coding_tools
 
 
@@ -45,7 +46,7 @@ async def marking(path: Path, config: Config) -> AsyncIterator[Harness]:
 @asynccontextmanager
 async def reading(path: Path) -> AsyncIterator[Store]:
     """Read-only access to a session, also while another process owns it."""
-    storage = SqliteStorage(path, read_only=True)
+    storage = open_storage(path, read_only=True)
     head = await storage.open()
     try:
         reader = Store(storage, _nothing_to_wait_for)
@@ -59,11 +60,11 @@ async def _nothing_to_wait_for() -> None:
     """A read-only store has no commits under way."""
 
 
-def store(path: Path, config: Config) -> SqliteStorage:
+def store(path: Path, config: Config) -> Storage:
     """The store of a session's file."""
     if config.durability not in ("power", "process"):
         raise InvalidValue(f'durability is "power" or "process", not {config.durability!r}')
-    return SqliteStorage(path, durability=config.durability)  # type: ignore[arg-type]
+    return open_storage(path, durability=config.durability)  # type: ignore[arg-type]
 
 
 def registry(app: str | None) -> Registry:

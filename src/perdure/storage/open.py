@@ -10,6 +10,7 @@ from perdure.storage.protocol import Durability, Storage
 
 BACKENDS: Final = {
     "sqlite": "perdure.storage.sqlite.store:SqliteStorage",
+    "jsonl": "perdure.storage.jsonl.store:JsonlStorage",
     "memory": "perdure.storage.memory:MemoryStorage",
 }
 """The kinds of store by the scheme of their URLs. Each is imported when one is opened: most programs use one."""
@@ -24,8 +25,10 @@ def open_storage(
 ) -> Storage:
     """The store at a path or URL, not yet opened. A `Storage` is given back as it is.
 
-    A path, `sqlite:///absolute/path`, `sqlite:path?durability=process`, or `memory:`. In a URL, `durability`,
-    `read_only` (1 or 0) and `busy_timeout` (seconds) may stand behind a question mark; arguments win over them.
+    A path, `sqlite:///absolute/path`, `sqlite:path?durability=process`, `jsonl:path`, or `memory:`. A path is a SQLite
+    file, or a file of lines if it ends in `.jsonl`. In a URL, `durability`, `read_only` (1 or 0), `busy_timeout`
+    (seconds; SQLite) and `fsync` (1 or 0; JSONL, another way to say `durability`) may stand behind a question mark;
+    arguments win over them.
     """
     if not isinstance(where, str | os.PathLike):
         return where
@@ -40,15 +43,16 @@ def open_storage(
             f"unknown kind of store {scheme!r} in {text!r}",
             hint=f"known: {', '.join(f'{name}:' for name in BACKENDS)} or a path",
         )
-    path, options = (text, {}) if not scheme else _sqlite_url(rest, text)
+    kind = scheme or ("jsonl" if text.endswith(".jsonl") else "sqlite")
+    path, options = (text, {}) if not scheme else _file_url(kind, rest, text)
     if not path:
         raise InvalidValue(f"no path in {text!r}", hint='for instance "sqlite:agent.db"')
     if durability is not None:
         options["durability"] = durability
-    if busy_timeout is not None:
-        options["busy_timeout"] = busy_timeout
+    if busy_timeout is not None and kind == "sqlite":
+        options["busy_timeout"] = busy_timeout  # nobody else ever waits for another process
     read_only = read_only or options.pop("read_only", False)
-    return cast(Storage, load(BACKENDS[scheme or "sqlite"])(path, read_only=read_only, **options))
+    return cast(Storage, load(BACKENDS[kind])(path, read_only=read_only, **options))
 
 
 def _scheme(text: str) -> tuple[str, str]:
@@ -62,26 +66,28 @@ def _scheme(text: str) -> tuple[str, str]:
     return head.lower(), rest
 
 
-def _sqlite_url(rest: str, text: str) -> tuple[str, dict[str, Any]]:
+def _file_url(kind: str, rest: str, text: str) -> tuple[str, dict[str, Any]]:
     path, _, query = rest.partition("?")
     if path.startswith("//"):
         host, slash, path = path[2:].partition("/")
         if host not in ("", "localhost"):
-            raise InvalidValue(f"a SQLite file on another machine: {text!r}", hint="sqlite:///absolute/path")
+            raise InvalidValue(f"a file on another machine: {text!r}", hint=f"{kind}:///absolute/path")
         path = slash + path
-    return percent.decoded(path), {name: _option(name, value, text) for name, value in percent.query(query)}
+    options = dict(_option(kind, name, value, text) for name, value in percent.query(query))
+    return percent.decoded(path), options
 
 
-def _option(name: str, value: str, text: str) -> object:
+def _option(kind: str, name: str, value: str, text: str) -> tuple[str, object]:
     if name == "durability" and value in ("power", "process"):
-        return value
+        return name, value
     if name == "read_only" and value in ("0", "1", "true", "false"):
-        return value in ("1", "true")
-    if name == "busy_timeout":
+        return name, value in ("1", "true")
+    if name == "fsync" and kind == "jsonl" and value in ("0", "1", "true", "false"):
+        return "durability", "power" if value in ("1", "true") else "process"
+    if name == "busy_timeout" and kind == "sqlite":
         try:
-            return float(value)
+            return name, float(value)
         except ValueError:
             pass
-    raise InvalidValue(
-        f"option {name}={value} in {text!r}", hint="durability=power|process, read_only=1|0, busy_timeout=seconds"
-    )
+    own = "busy_timeout=seconds" if kind == "sqlite" else "fsync=1|0"
+    raise InvalidValue(f"option {name}={value} in {text!r}", hint=f"durability=power|process, read_only=1|0, {own}")

@@ -11,7 +11,7 @@ from perdure.base.errors import StorageCorrupt
 from perdure.storage.jsonl import content
 from perdure.storage.jsonl.content import EntryKeys, StoredBlob, decoded
 from perdure.storage.jsonl.documents import DocumentIndex, Step
-from perdure.storage.jsonl.lines import Line, Placed, placed, read
+from perdure.storage.jsonl.lines import Placed, placed, read
 from perdure.storage.jsonl.sorted import Groups, Ids, Places
 from perdure.storage.jsonl.work import SubmissionIndex, TaskIndex
 from perdure.storage.records import Conversation, Document, DocumentCopy
@@ -29,8 +29,6 @@ class Index:
         self.epoch = 0
         self.durability = ""
         self.boot = ""
-        self.flushed = 0
-        self.closed = False
         self.conversations: dict[int, Conversation] = {}
         self.conversation_ids = Ids()
         self.owned: Groups[int] = Groups()
@@ -53,22 +51,17 @@ class Index:
     def take(self, text: bytes, start: int) -> None:
         """A whole line that begins at `start`. Raises `StorageCorrupt` for one that does not follow."""
         line = read(text)
-        if line.epoch:
-            self._opened(line)
-        elif line.seq:
-            if line.seq != self.seq + 1:
-                raise StorageCorrupt(f"commit {line.seq} stands behind commit {self.seq}")
-            self.seq, self.next_id = line.seq, line.next
-        self.closed = line.closed
-        self.flushed = max(self.flushed, line.flushed)
+        begins = line.epoch > 0
+        if begins and self.seq and line.seq != self.seq:
+            raise StorageCorrupt(f"opened at commit {line.seq} behind commit {self.seq}")
+        if line.seq and not begins and line.seq != self.seq + 1:
+            raise StorageCorrupt(f"commit {line.seq} stands behind commit {self.seq}")
         for record in placed(line, text, start):
             self._take(record)
-
-    def _opened(self, line: Line) -> None:
-        if self.seq and line.seq != self.seq:
-            raise StorageCorrupt(f"opened at commit {line.seq} behind commit {self.seq}")
-        self.seq, self.next_id, self.epoch = line.seq, line.next, line.epoch
-        self.durability, self.boot = line.durability, line.boot
+        if line.next:
+            self.seq, self.next_id = line.seq, line.next
+        if begins:
+            self.epoch, self.durability, self.boot = line.epoch, line.durability, line.boot
 
     def _take(self, record: Placed) -> None:
         section, raw, offset, length = record

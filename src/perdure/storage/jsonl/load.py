@@ -67,8 +67,6 @@ def _judge(file: BinaryIO, index: Index, offset: int, path: str) -> int:
     dies leaves no hole: whole lines behind one then mean that something else damaged the file.
     """
     holes = index.durability == "power" or index.boot != boot_id()
-    if index.flushed > offset:
-        raise _damaged(path, offset, "a line is damaged")
     for text in file:
         if is_whole(text) and (not holes or read(text).flushed > offset):
             raise _damaged(path, offset, "a line is damaged")

@@ -94,8 +94,8 @@ class Places:
     def __iter__(self) -> Iterator[int]:
         return iter(self._ids)
 
-    def __contains__(self, id: int) -> bool:
-        return self.find(id) is not None
+    def __contains__(self, id: object) -> bool:
+        return isinstance(id, int) and self.find(id) is not None
 
     def put(self, id: int, offset: int, length: int) -> None:
         """The record stands there now, wherever it stood before."""
