@@ -6,7 +6,7 @@ from perdure.base import jsonvalue
 from perdure.base.delta import Operation, apply, diff, same
 from perdure.base.errors import InvalidValue, InvocationEnded
 from perdure.base.jsonvalue import Json
-from perdure.base.patching import is_proxy, proxies
+from perdure.base.patching import PROXIES_MODULE, is_proxy, proxies
 
 MANY_OPERATIONS: Final = 64
 """Operations beyond which `finish` looks whether plainly comparing the values takes fewer, as after sorting a list."""
@@ -163,10 +163,24 @@ class Draft:
             return None
 
 
-def _revoke(proxy: Any) -> None:
-    for child in (proxy._proxies or {}).values():
-        _revoke(child)
-    proxy._data = _Revoked()
+def _revoke(root: Any) -> None:
+    proxies = [root]
+    while proxies:  # without recursion: an edit may have nested deeper than Python's stack goes
+        proxy = proxies.pop()
+        proxies += (proxy._proxies or {}).values()
+        proxy._data = _Revoked()
+
+
+def too_deep(error: BaseException) -> InvalidValue | None:
+    """What was put into a draft nests deeper than the stack of the code that took it; None: it is another error."""
+    if not isinstance(error, RecursionError) or error.__traceback__ is None:
+        return None
+    trace = error.__traceback__
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace.tb_frame.f_globals.get("__name__") != PROXIES_MODULE:
+        return None
+    return InvalidValue(f"a value put into a draft is nested deeper than {jsonvalue.DEPTH_LIMIT} levels")
 
 
 def is_draft(value: Any) -> bool:
@@ -175,13 +189,22 @@ def is_draft(value: Any) -> bool:
 
 
 def plain(value: Any) -> Json:
-    """A draft, or something that holds parts of one, as JSON values of its own. Other values come back as they are."""
+    """A draft, or something that holds parts of one, as JSON values of its own. Other values come back as they are.
+
+    Raises `InvalidValue` for what is nested deeper than JSON may be here, so also for what holds itself.
+    """
+    return _plain(value, jsonvalue.DEPTH_LIMIT)
+
+
+def _plain(value: Any, levels: int) -> Json:
     if isinstance(value, _Revoked):
         _refuse()
     if is_draft(value):
-        return plain(value._data)
-    if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [plain(item) for item in value]
+        return _plain(value._data, levels)
+    if isinstance(value, dict | list):
+        if not levels:
+            raise InvalidValue(f"nested deeper than {jsonvalue.DEPTH_LIMIT} levels")
+        if isinstance(value, dict):
+            return {key: _plain(item, levels - 1) for key, item in value.items()}
+        return [_plain(item, levels - 1) for item in value]
     return value

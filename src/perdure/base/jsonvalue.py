@@ -22,8 +22,11 @@ _decoder = msgspec.json.Decoder()
 
 
 def encode(value: Json) -> bytes:
-    """A checked value as compact UTF-8 JSON, keys in their order."""
-    return _encoder.encode(value)
+    """A checked value as compact UTF-8 JSON, keys in their order. Raises `InvalidValue` if nobody checked how deep."""
+    try:
+        return _encoder.encode(value)
+    except RecursionError:
+        raise InvalidValue(f"nested deeper than {DEPTH_LIMIT} levels") from None
 
 
 def decode(data: bytes | str) -> Json:

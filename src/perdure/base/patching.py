@@ -4,7 +4,10 @@ It looks up its own version in the metadata of installed packages, which loads h
 """
 
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
+
+PROXIES_MODULE: Final = "patchdiff.produce"
+"""Where the proxies' own code runs."""
 
 
 class Proxies(NamedTuple):

@@ -80,6 +80,29 @@ class DocumentWrites(OpenDocuments):
         state = known[where] if where in known else await self._store.document(where)
         return None if state is None else kind.current(state.value, state.version)
 
+    async def document_keys(
+        self,
+        kind: DocumentKind[Any],
+        scope_id: int | None = None,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[str]:
+        """The keys of a family's members now, those that begin with `prefix`, in code point order.
+
+        At most `limit`; the next page is the one `after` the last key.
+        """
+        self.check_open()
+        family = self._store.family_of(kind, scope_id)
+        gone = {where[3] for where in self._retired if where[:3] == family}
+        stored = await self._store.member_keys(family, prefix=prefix, after=after, limit=limit + len(gone))
+        own = [where for where, pending in self._pending.items() if pending.state is None]
+        own += [key_of(record) for record in self.changes.begun_documents()]
+        new = {key for *rest, key in own if tuple(rest) == family and key is not None and key.startswith(prefix)}
+        found = new.union(stored) - (gone - new)
+        return sorted(key for key in found if after is None or key > after)[:limit]
+
     async def retire(self, kind: DocumentKind[Any], scope_id: int | None = None, *, key: str | None = None) -> bool:
         """End the document's life; a later `doc` begins a new one. False if there was none."""
         self.check_open()

@@ -14,9 +14,7 @@ from perdure.storage.records import Document, DocumentCopy, Entry, Revision
 async def fork(tx: Transaction, parent: ConversationId, entry_id: EntryId, *, owner: TaskId | None) -> ConversationId:
     """Create a conversation that reads `parent` up to and including the entry. Nothing is copied but documents that
     say so. Raises `NotFound` if the parent does not see the entry."""
-    entry = await tx.find_entry(entry_id)
-    if entry is None or not await sees(tx, parent, entry):
-        raise NotFound(f"conversation {parent} has no entry {entry_id}")
+    entry = await seen(tx, parent, entry_id)
     child = tx.put_conversation(owner=owner, parent=parent, fork_entry=entry_id)
     for source in await tx.documents_alive("conversation", parent):
         if source.fork == "current":
@@ -31,18 +29,16 @@ async def fork(tx: Transaction, parent: ConversationId, entry_id: EntryId, *, ow
     return child
 
 
-async def sees(tx: Transaction, conversation: ConversationId, entry: Entry) -> bool:
-    """Whether a conversation's transcript, ancestors included, holds the entry."""
-    cap: int | None = None
-    current: ConversationId | None = conversation
-    while current is not None:
-        if entry.conversation == current:
-            return cap is None or entry.id <= cap
-        record = await tx.conversation(current)
-        if record.fork_entry is not None:
-            cap = record.fork_entry if cap is None else min(cap, record.fork_entry)
-        current = record.parent
-    return False
+async def seen(tx: Transaction, conversation: ConversationId, entry_id: EntryId) -> Entry:
+    """The entry that a conversation sees. Raises `NotFound` if there is no such conversation, or it does not see it."""
+    await tx.conversation(conversation)
+    entry = await tx.sees(conversation, entry_id)
+    if entry is None:
+        raise NotFound(
+            f"conversation {conversation} has no entry {entry_id}",
+            hint="a conversation sees its own entries and its ancestors' up to each fork",
+        )
+    return entry
 
 
 async def _copy_current(tx: Transaction, source: Document, child: ConversationId) -> None:
@@ -87,9 +83,7 @@ async def value_at(
     """A rewindable document's value as of an entry's commit, in the conversation that wrote the entry; None if none."""
     if not kind.rewindable:
         raise InvalidValue(f"document {kind.kind} keeps no history", hint='define it with history="rewindable"')
-    entry = await tx.find_entry(entry_id)
-    if entry is None or not await sees(tx, conversation, entry):
-        raise NotFound(f"conversation {conversation} has no entry {entry_id}")
+    entry = await seen(tx, conversation, entry_id)
     if entry.seq == tx.seq:
         return await tx.value_of(kind, entry.conversation, key=key)
     found = await tx.stored_value_at(kind, entry.conversation, key, entry.seq)

@@ -34,11 +34,29 @@ class RecordReads(Block):
         return [*stored, *own][:limit]
 
     async def check_places(self) -> None:
-        """Raise `NotFound` if an entry was appended to a conversation that is not there."""
+        """Raise `NotFound` if an entry was appended to a conversation that is not there, or speaks of an entry that
+        its conversation does not see."""
         known = self._store.working.conversations
-        for id in {entry.conversation for entry in self.changes.entries.values()}:
-            if id not in known:
-                await self.conversation(id)
+        for entry in self.changes.entries.values():
+            if entry.conversation not in known:
+                await self.conversation(entry.conversation)
+            for what, other in (("begins the range", entry.head), ("edits", entry.edits)):
+                if other is not None and other != entry.id and not await self.sees(entry.conversation, other):
+                    raise NotFound(f"entry {entry.id} {what} at {other}, which conversation {entry.conversation} lacks")
+
+    async def sees(self, conversation: ConversationId, id: EntryId) -> Entry | None:
+        """The entry, if the conversation's transcript holds it, ancestors included; None if not."""
+        entry = await self.find_entry(id)
+        cap: int | None = None
+        current: ConversationId | None = conversation
+        while current is not None and entry is not None:
+            if entry.conversation == current:
+                return entry if cap is None or id <= cap else None
+            record = await self.conversation(current)
+            if record.fork_entry is not None:
+                cap = record.fork_entry if cap is None else min(cap, record.fork_entry)
+            current = record.parent
+        return None
 
     async def find_entry(self, id: EntryId) -> Entry | None:
         """An entry's record, or None."""

@@ -7,6 +7,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from perdure.base.clock import Clock, SystemClock
 from perdure.base.errors import Error, SessionClosed, SessionPoisoned, StorageRejected
+from perdure.base.frozen import debugging, frozen
 from perdure.base.ids import ROOT, ConversationId, EntryId
 from perdure.base.jsonvalue import Json
 from perdure.session.commit import Commit, build
@@ -55,6 +56,7 @@ class Session(Generic[X]):
         self._storing: asyncio.Future[None] | None = None
         self._failed: Error | None = None
         self._closed = False
+        self._freeze = debugging()
 
     # opening and closing
 
@@ -299,14 +301,32 @@ class Session(Generic[X]):
         state = known[where] if where in known else await self.store.document(where)
         if self._last_flush is not None:
             await self._wait_flushed()
-        return None if state is None else kind.current(state.value, state.version)
+        return None if state is None else self._shared(kind.current(state.value, state.version))
+
+    def _shared(self, value: Json) -> Json:
+        return frozen(value) if self._freeze else value
+
+    async def document_keys(
+        self,
+        kind: Document[Any],
+        scope_id: int | None = None,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int = 100,
+    ) -> list[str]:
+        """The committed keys of a family, those that begin with `prefix`, in code point order; at most `limit`, and
+        the next page is the one `after` the last key."""
+        self.check_usable()
+        family = self.store.family_of(kind, scope_id)
+        return await self.store.member_keys(family, prefix=prefix, after=after, limit=limit)
 
     async def snapshot_at(
         self, kind: Document[T], conversation: ConversationId, entry_id: EntryId, *, key: str | None = None
     ) -> T | None:
         """The value a rewindable document had at an entry's commit; through forks, at the ancestor that wrote it."""
         async with self.transaction() as tx:
-            value = await value_at(tx, kind, conversation, entry_id, key=key)
+            value = self._shared(await value_at(tx, kind, conversation, entry_id, key=key))
         return None if value is None else kind.codec.from_json(value)
 
     @contextlib.asynccontextmanager

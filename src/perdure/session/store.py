@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from perdure.base import delta, jsonvalue
-from perdure.base.errors import NotFound
+from perdure.base.errors import InvalidValue, NotFound
 from perdure.base.ids import ConversationId, DocumentId, EntryId, SubmissionId, TaskId
 from perdure.base.jsonvalue import Json
 from perdure.session.documents import Document as DocumentKind
@@ -21,6 +21,9 @@ from perdure.storage.records import (
     Submission,
     Task,
 )
+
+Family = tuple[str, Scope, int]
+"""Kind, scope, scope id."""
 
 PAGE: Final = 500
 MANY_INCARNATIONS: Final = 200
@@ -83,6 +86,17 @@ class Store:
             return (kind.kind, kind.scope, scope_id, None)
         kind.check_key(key)
         return (kind.kind, kind.scope, kind.scope_id(scope_id), key)
+
+    def family_of(self, kind: DocumentKind[Any], scope_id: int | None) -> Family:
+        if not kind.family:
+            raise InvalidValue(f"document {kind.kind} is no family and has no keys")
+        return (kind.kind, kind.scope, kind.scope_id(scope_id))
+
+    async def member_keys(self, family: Family, *, prefix: str, after: str | None, limit: int) -> list[str]:
+        kind, scope, scope_id = family
+        storage = await self.settled()
+        found = await storage.scan_members(scope, scope_id, kind, prefix=prefix, after=after, limit=limit)
+        return [member.key for member in found if member.key is not None]
 
     async def document(self, key: DocumentKey) -> DocumentState | None:
         """A document's newest state, or None where there is none alive."""

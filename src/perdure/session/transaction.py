@@ -5,6 +5,7 @@ from typing import Any, Self, TypeVar
 
 import msgspec
 
+from perdure.base.drafts import too_deep
 from perdure.base.errors import InvocationEnded
 from perdure.base.ids import ConversationId, EntryId, TaskId
 from perdure.session.document_writes import DocumentWrites
@@ -42,6 +43,8 @@ class Transaction(DocumentWrites, RecordReads):
     ) -> None:
         if error is not None:
             self._session.cut_off(self)
+            if (fault := too_deep(error)) is not None:
+                raise fault from error
             return
         self.check_open()  # cut off meanwhile, the block has lost the line
         await self._session.finish(self)
