@@ -46,7 +46,7 @@ class Header(msgspec.Struct, omit_defaults=True):
 
 
 class Mark(msgspec.Struct, omit_defaults=True):
-    """What a line says besides its records. A line with `seq` alone is a commit; with `epoch`, an opening."""
+    """What a line says besides its records: a commit `seq` and `next`, an opening also `epoch`, a closing `closed`."""
 
     seq: int = 0
     next: int = 0
@@ -56,6 +56,8 @@ class Mark(msgspec.Struct, omit_defaults=True):
     boot: str = ""
     """The machine's start during which the store was opened: a tail can only be lost when that one ends."""
     closed: bool = False
+    as_of: int = 0
+    """In a rewritten file: the records are what was of use at that commit, from whichever commits they came."""
     flushed: int = 0
 
 

@@ -51,7 +51,7 @@ def rewrite(old: LineFile, index: Index) -> tuple[LineFile, Index]:
         fresh = Index(new.fetch)
         new.append(header())
         for records in _lines(old, index):
-            _put(new, fresh, compose(Mark(), records))
+            _put(new, fresh, compose(Mark(as_of=index.seq), records))
         mark = Mark(
             seq=index.seq,
             next=index.next_id,
