@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from perdure.agent.agent import Agent
+from perdure.agent.attachments import missing
 from perdure.agent.calls import answer_message
 from perdure.agent.entries import UserEntry, put
 from perdure.agent.hooks import copy_of, decisions, has_hooks, start_all, task_list
@@ -65,6 +66,11 @@ async def after_yield_tasks(this: Any, run: TaskRun, answer: EntryId, tasks: lis
 
 async def go_on(this: Any, run: TaskRun, answer: EntryId, message: UserMessage) -> Next[Any]:
     """The answer does not stand: the model goes on with this message, or with what people said meanwhile."""
+    agent: Agent = run.host
+    lost = await agent.attachments.first_missing(message.content)
+    if lost is not None:
+        agent.report("what a hook wants the model to go on with", missing(lost))
+        return await stand(this, run, answer)
     async with run.transaction() as tx:
         await count_turn(tx, run.conversation_id)
         if not await is_steered(tx, run):

@@ -38,12 +38,11 @@ class CallSite(msgspec.Struct, frozen=True):
         return f"{self.agent.session_tag}.{self.run.task_id}"
 
 
-async def call_site(agent: Agent, run: TaskRun, answer: EntryId, position: int) -> CallSite | ToolCall:
-    """The call at a position of an answer, with its tool; only the call where the tool is gone."""
-    call = await find_call(agent, run, answer, position)
+async def call_site(agent: Agent, run: TaskRun, call: ToolCall) -> CallSite | None:
+    """A call with its tool; None where the tool is gone."""
     names = await agent.names(run.conversation_id)
     resolved = names.resolved.tools.get(call.name)
-    return call if resolved is None else CallSite(agent, run, names, call, resolved)
+    return None if resolved is None else CallSite(agent, run, names, call, resolved)
 
 
 async def find_call(agent: Agent, run: TaskRun, answer: EntryId, position: int) -> ToolCall:

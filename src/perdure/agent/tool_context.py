@@ -5,12 +5,15 @@ from typing import Any
 from perdure.agent.agent import AgentNames
 from perdure.agent.calls import CallSite
 from perdure.agent.documents import LiveDoc
+from perdure.agent.nested import Keys, NestedCall
 from perdure.agent.output import OutputBuffer, Throttle
 from perdure.base import jsonvalue
-from perdure.base.errors import InvocationEnded
+from perdure.base.errors import InvalidValue, InvocationEnded
 from perdure.base.ids import ConversationId, TaskId
 from perdure.base.text import well_formed
 from perdure.env.protocol import ExecutionEnv
+from perdure.extensions.results import ToolResult
+from perdure.extensions.tool import Tool
 from perdure.models.messages import Attachment
 from perdure.models.protocol import Models
 from perdure.session.documents import Document
@@ -32,6 +35,7 @@ class ToolContext:
         self._site = site
         self._buffer: OutputBuffer | None = None
         self._throttle: Throttle | None = None
+        self._keys = Keys(site.agent, site.run)
 
     def output(self, chunk: str | bytes) -> None:
         """Stream output to everyone who watches. Bounded: the newest 50 KiB or 2,000 lines are kept."""
@@ -73,11 +77,35 @@ class ToolContext:
         return await self._site.agent.attachments.keep(content, media_type, name)
 
     async def create_task(
-        self, task: Any, *, conversation: ConversationId | None = None, background: bool = False
+        self,
+        task: Any,
+        *,
+        key: str | None = None,
+        conversation: ConversationId | None = None,
+        background: bool = False,
     ) -> TaskId:
-        """Create a task owned by this call, or with `conversation` (and `background`) by a conversation."""
+        """Create a task owned by this call, or with `conversation` (and `background`) by a conversation. With a `key`
+        a rerun finds the task of the first run."""
+        self._check()
+        if key is not None:
+            if conversation is not None or background:
+                raise InvalidValue("a key is for a task that the call owns")
+            return await self._keys.start_task(task, key)
         async with self.transaction() as tx:
             return tx.create_task(task, conversation=conversation, background=background)
+
+    async def start_tool(
+        self, tool: str | Tool, arguments: dict[str, Any] | None = None, *, key: str | None = None
+    ) -> NestedCall:
+        """Start another tool of this conversation, or find the call that was started under the key."""
+        self._check()
+        return await self._keys.start_tool(tool, {} if arguments is None else arguments, key)
+
+    async def execute_tool(
+        self, tool: str | Tool, arguments: dict[str, Any] | None = None, *, key: str | None = None
+    ) -> ToolResult:
+        """Run another tool of this conversation and wait in memory for its result."""
+        return await (await self.start_tool(tool, arguments, key=key)).result()
 
     async def wait_task(self, id: TaskId) -> Outcome:
         """Wait in memory for a task's end."""
@@ -107,6 +135,11 @@ class ToolContext:
     def abort_requested(self) -> bool:
         """Whether the call is being stopped."""
         return self._site.run.abort_requested
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the call has to come to its end: it is being stopped, or the session closes."""
+        return self.abort_requested or self._site.run.ended or self._site.agent.session.tasks.scheduler.closing
 
     def now(self) -> float:
         """Seconds since the epoch, by the injected clock."""

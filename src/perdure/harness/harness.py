@@ -11,6 +11,7 @@ from perdure.agent.compaction import CompactionTask
 from perdure.agent.configure import begin_owned, configure
 from perdure.agent.documents import AgentDoc, UsageDoc
 from perdure.agent.generation import Generation
+from perdure.agent.nested_task import NestedTool
 from perdure.agent.rules import check_entries, close_ended
 from perdure.agent.settings import Settings
 from perdure.agent.tool_task import ToolTask
@@ -39,7 +40,10 @@ from perdure.tasks.definition import task_definition
 from perdure.tasks.tasks import Tasks, Wake
 from perdure.tasks.transaction import TaskTransaction
 
-BUILTIN_TASKS = {definition.kind: definition for definition in map(task_definition, (Generation, ToolTask, CompactionTask))}
+BUILTIN_TASKS = {
+    definition.kind: definition
+    for definition in map(task_definition, (Generation, ToolTask, NestedTool, CompactionTask))
+}
 
 
 class Opening:

@@ -1,0 +1,178 @@
+"""What happens to a call of any kind: resolve and ask the gates, record the intent, run, store the result."""
+
+from typing import Any, Final
+
+import msgspec
+
+from perdure.agent.agent import Agent
+from perdure.agent.attachments import missing
+from perdure.agent.calls import (
+    CallSite,
+    call_site,
+    check_call,
+    error_result,
+    ready_at_once,
+    reap,
+    reviewed_result,
+)
+from perdure.agent.documents import LiveDoc
+from perdure.agent.invoke import invoke
+from perdure.agent.nested import end_nested
+from perdure.agent.usage import book
+from perdure.base.delta import Operation
+from perdure.extensions.results import ToolResult
+from perdure.models.messages import ToolCall
+from perdure.tasks.decisions import Next
+from perdure.tasks.definition import phase
+from perdure.tasks.runtime import TaskRun
+from perdure.tasks.transaction import TaskTransaction
+
+INTERRUPTED: Final = "the process ended while this call ran; it is not known how far it came, and it was not repeated"
+
+
+class CallPhases:
+    """The phases of a call. Where the call is found and where its result goes is the task's own."""
+
+    async def find(self, run: TaskRun) -> ToolCall:
+        """The call that was made."""
+        raise NotImplementedError
+
+    async def store(self, tx: TaskTransaction, run: TaskRun, call: ToolCall, result: ToolResult) -> Any:
+        """Write the result where it is read; give what the task completes with."""
+        raise NotImplementedError
+
+    async def is_abandoned(self, run: TaskRun) -> bool:
+        """Whether a call that was cut off is not to be gone on with, for nobody will read its result."""
+        return False
+
+    @phase(first=True)
+    async def call(self, run: TaskRun) -> Next[Any]:
+        """Before the intent: everything here may run again after a crash."""
+        call = await self.find(run)
+        if run.cut and await self.is_abandoned(run):
+            return await self._finish(
+                run, call, error_result("interrupted", "it had not begun, and nobody waits for it")
+            )
+        site = await call_site(run.host, run, call)
+        if site is None:
+            return await self._finish(run, call, _unavailable(call), gone=True)
+        checked = await check_call(site)
+        if isinstance(checked, ToolResult):
+            return await self._finish(run, call, checked)
+        async with run.transaction() as tx:  # the intent: from here on it may have happened
+            tx.checkpoint(self.execute, checked.arguments, site.tool.replay)
+            await show_status(tx, run, "running")
+        return await self._execute(run, site, checked.arguments)
+
+    @phase
+    async def begin(self, run: TaskRun, arguments: dict[str, Any], replay: str) -> Next[Any]:
+        """A call whose intent was stored in the commit that created it, since nothing had to be asked before."""
+        if run.cut:
+            return await self.execute(run, arguments, replay)
+        site = await call_site(run.host, run, await self.find(run))
+        if site is None or not ready_at_once(site):
+            return run.goto(self.call)  # what is installed has changed since: checks and gates come first
+        return await self._execute(run, site, arguments)
+
+    @phase
+    async def execute(self, run: TaskRun, arguments: dict[str, Any], replay: str) -> Next[Any]:
+        """Recovery: the intent is stored, and a crash or a close cut the call off, so it may have happened."""
+        call = await self.find(run)
+        site = await call_site(run.host, run, call)
+        if site is None:
+            return await self._finish(run, call, await interrupted(run), gone=True)
+        leftovers = await reap(site)
+        if replay == "safe" and site.tool.replay == "safe" and not await self.is_abandoned(run):
+            await clear_output(run)
+            return await self._execute(run, site, arguments)
+        result = await interrupted(run)
+        if leftovers:
+            result = with_diagnostic(result, f"still running, and not to be ended: {', '.join(leftovers)}")
+        return await self._finish(run, call, result)
+
+    async def abort(self, run: TaskRun) -> Next[Any]:
+        """The call was stopped; the model reads that, with the output that had come."""
+        agent: Agent = run.host
+        call = await self.find(run)
+        site = await call_site(agent, run, call)
+        if site is not None:
+            await reap(site)
+        result = error_result("aborted", "the call was stopped" + await committed_output(run))
+        names = await agent.names(run.conversation_id)
+        for point in ("on_abort", "after_tool"):
+            result = await reviewed_result(agent, run, names, call, point, result)
+        async with run.transaction() as tx:
+            await self._store(tx, run, call, result)
+            return tx.aborted(result.content if isinstance(result.content, str) else None)
+
+    async def _execute(self, run: TaskRun, site: CallSite, arguments: dict[str, Any]) -> Next[Any]:
+        return await self._finish(run, site.call, await invoke(site, arguments))
+
+    async def _finish(self, run: TaskRun, call: ToolCall, result: ToolResult, *, gone: bool = False) -> Next[Any]:
+        """`after_tool` hooks, then the result, what it spent and the task's end in one commit. `gone`: its tool is."""
+        agent: Agent = run.host
+        names = await agent.names(run.conversation_id)
+        result = await reviewed_result(agent, run, names, call, "after_tool", result)
+        lost = await agent.attachments.first_missing(result.content)
+        if lost is not None:
+            result = error_result("tool_error", str(missing(lost)))
+        async with run.transaction() as tx:
+            value = await self._store(tx, run, call, result)
+            await end_nested(agent, tx, run)
+            if gone:
+                return tx.fail({"code": "tool_unavailable", "message": f"no tool {call.name!r}"})
+            return tx.complete(value)
+
+    async def _store(self, tx: TaskTransaction, run: TaskRun, call: ToolCall, result: ToolResult) -> Any:
+        if result.usage is not None:
+            await book(tx, run.conversation_id, "tools", call.name, result.usage)
+        return await self.store(tx, run, call, result)
+
+
+def _unavailable(call: ToolCall) -> ToolResult:
+    return error_result("tool_unavailable", f"no tool {call.name!r} here")
+
+
+async def show_status(tx: TaskTransaction, run: TaskRun, status: str) -> None:
+    """Tell everyone who watches what a call with a slot does now."""
+    live: Any = await tx.value_of(LiveDoc, run.conversation_id)
+    if live is not None and str(run.task_id) in live["tools"]:
+        operation: Operation = {"op": "replace", "path": f"/tools/{run.task_id}/status", "value": status}
+        await tx.patch(LiveDoc, run.conversation_id, [operation])
+
+
+async def committed_output(run: TaskRun) -> str:
+    """Output of a call that was cut off, as far as it had been committed."""
+    live: Any = await run.host.session.value_of(LiveDoc, run.conversation_id)
+    slot = None if live is None else live["tools"].get(str(run.task_id))
+    output = "" if slot is None else slot.get("output", "")
+    return f"\nOutput so far:\n{output}" if output else ""
+
+
+async def interrupted(run: TaskRun) -> ToolResult:
+    """What the model reads of a call that a crash cut off and that must not be repeated."""
+    return error_result("interrupted", INTERRUPTED + await committed_output(run))
+
+
+async def clear_output(run: TaskRun) -> None:
+    """A safe call runs again: its output begins anew."""
+    if not await committed_output(run):
+        return
+    async with run.transaction() as tx:
+        at = f"/tools/{run.task_id}/output"
+        await tx.patch(LiveDoc, run.conversation_id, [{"op": "replace", "path": at, "value": ""}])
+
+
+def with_diagnostic(result: ToolResult, text: str) -> ToolResult:
+    """The result with one more line for the model."""
+    return msgspec.structs.replace(result, diagnostics=[*(result.diagnostics or []), text])
+
+
+def with_diagnostics(result: ToolResult) -> Any:
+    """The content with its diagnostics as one marked block at the end."""
+    if not result.diagnostics:
+        return result.content
+    block = "\n\n[diagnostics]\n" + "\n".join(result.diagnostics)
+    if isinstance(result.content, str):
+        return result.content + block
+    return [*result.content, {"type": "text", "text": block}]
