@@ -120,7 +120,7 @@ class CallPhases:
             value = await self._store(tx, run, call, result)
             await end_nested(agent, tx, run)
             if gone:
-                return tx.fail({"code": "tool_unavailable", "message": f"no tool {call.name!r}"})
+                return tx.fail({"code": "tool_unavailable", "message": f"no tool {call.name!r}", "result": value})
             return tx.complete(value)
 
     async def _store(self, tx: TaskTransaction, run: TaskRun, call: ToolCall, result: ToolResult) -> Any:

@@ -13,7 +13,7 @@ from perdure.base.ids import TaskId
 from perdure.extensions.hooks import tool_name
 from perdure.extensions.results import ToolResult, read_control
 from perdure.models.messages import Content, Usage
-from perdure.tasks.outcomes import Completed, Outcome
+from perdure.tasks.outcomes import Aborted, Completed, Failed, Outcome
 from perdure.tasks.runtime import TaskRun
 from perdure.tasks.states import decode_memos, with_memo
 from perdure.tasks.transaction import TaskTransaction
@@ -127,9 +127,13 @@ def result_json(result: ToolResult) -> dict[str, Any]:
 
 def result_of(outcome: Outcome) -> ToolResult:
     """The result of a nested call that has ended, however it did."""
-    if not isinstance(outcome, Completed):
-        return error_result(outcome.status, outcome.why.removeprefix(f"{outcome.status}: ") or "the call was stopped")
-    stored: Any = jsonvalue.copied(outcome.value)
+    match outcome:
+        case Completed(value=dict(kept)) | Failed(error={"result": dict(kept)}):
+            stored: Any = jsonvalue.copied(kept)
+        case Aborted(reason=str(text)):
+            return ToolResult(text, is_error=True)
+        case _:
+            return error_result(outcome.status, outcome.why)
     return ToolResult(
         msgspec.convert(stored["content"], str | list[Content]),
         stored["is_error"],
