@@ -15,9 +15,9 @@ from perdure.storage.records import Batch
 from perdure.tasks.decisions import Next
 from perdure.tasks.definition import phase, task
 from perdure.tasks.runtime import TaskRun
-from perdure.testing import crash, mortal
+from perdure.testing import crash, places
 from perdure.testing.crash import LawBroken, Process, Scenario, Stop, explore, live_through
-from perdure.testing.mortal import MemoryPlace
+from perdure.testing.places import MemoryPlace
 from perdure.testing.scenario_tasks import create
 from perdure.testing.scenarios import CONVERSATIONS, ask
 from perdure.testing.scripted_model import call, say
@@ -35,6 +35,7 @@ class Careless:
 
 
 process_of_now: list[Process] = []
+SNAPSHOTS = pytest.mark.parametrize("snapshots", [False, True], ids=["anew", "snapshots"])
 
 
 def one_tool(act: Callable[[Process, ToolContext], Any], **options: Any) -> Callable[[Process], Registry]:
@@ -80,26 +81,47 @@ def test_the_commits_are_counted_and_every_one_of_them_is_a_stop() -> None:
     assert explored.runs == 1 + 3 * (commits + 1)
 
 
-def test_a_tool_that_claims_to_be_safe_and_is_not_breaks_the_second_law() -> None:
+@pytest.mark.parametrize("storage", ["memory", "process"])
+def test_snapshots_are_taken_before_and_after_every_commit_and_once_of_each_moment(storage: str) -> None:
+    scenario = going(one_tool(runs))
+    explored = explore(scenario, [storage], stops=["before", "after"], snapshots=True)
+    commits = explored.commits[storage]
+    assert commits < explored.runs <= 1 + 2 * commits
+    assert explore(scenario, [storage], stops=["before"], snapshots=True).runs <= 1 + commits
+
+
+@SNAPSHOTS
+def test_a_tool_that_claims_to_be_safe_and_is_not_breaks_the_second_law(snapshots: bool) -> None:
     with pytest.raises(LawBroken, match="law 2: go of task") as caught:
-        explore(going(one_tool(runs, replay="safe")), ["memory"])
+        explore(going(one_tool(runs, replay="safe")), ["memory"], snapshots=snapshots)
     assert any("died" in note for note in caught.value.__notes__)
 
 
-def test_a_safe_tool_that_draws_a_new_key_each_time_breaks_the_second_law() -> None:
+def test_a_snapshot_finds_what_a_run_of_its_own_finds_at_the_same_stop() -> None:
+    found = []
+    for snapshots in (False, True):
+        with pytest.raises(LawBroken) as caught:
+            explore(going(one_tool(runs, replay="safe")), ["memory"], stops=["before", "after"], snapshots=snapshots)
+        found.append((str(caught.value), caught.value.__notes__))
+    assert found[0] == found[1]
+
+
+@SNAPSHOTS
+def test_a_safe_tool_that_draws_a_new_key_each_time_breaks_the_second_law(snapshots: bool) -> None:
     def draws(process: Process, ctx: ToolContext) -> None:
         process.ledger.ran(ctx, "go", unsafe=False, token=f"by process {process.number}")
 
     with pytest.raises(LawBroken, match="another memo"):
-        explore(going(one_tool(draws, replay="safe")), ["memory"])
+        explore(going(one_tool(draws, replay="safe")), ["memory"], snapshots=snapshots)
 
 
-def test_a_phase_that_acts_without_a_key_breaks_the_second_law() -> None:
+@SNAPSHOTS
+def test_a_phase_that_acts_without_a_key_breaks_the_second_law(snapshots: bool) -> None:
     async def start(process: Process) -> None:
         await create(process, Careless())
 
     with pytest.raises(LawBroken, match="act of task"):
-        explore(Scenario("careless", start, registry=one_tool(runs)), ["memory"])
+        explore(Scenario("careless", start, registry=one_tool(runs)), ["memory"], snapshots=snapshots)
 
 
 def test_a_failing_run_is_repeated_by_its_stops() -> None:
@@ -136,7 +158,7 @@ class _ForgetfulPlace(MemoryPlace):
 
 
 def test_a_store_that_loses_an_entry_breaks_a_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(mortal.PLACES, "forgetful", _ForgetfulPlace)
+    monkeypatch.setitem(places.PLACES, "forgetful", _ForgetfulPlace)
     with pytest.raises(LawBroken):
         explore(going(one_tool(runs)), ["forgetful"])
 

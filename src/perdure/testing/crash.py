@@ -30,62 +30,22 @@ Every process has an event loop of its own, and so have its tools: they die with
 is called from plain functions; from async code: `await asyncio.to_thread(explore, scenario)`.
 """
 
-import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
-from perdure.agent.settings import Settings
-from perdure.base.errors import StorageRejected
-from perdure.extensions.registry import Registry
-from perdure.harness.harness import Harness
-from perdure.models.protocol import ModelRequest
-from perdure.storage.memory import MemoryStorage
-from perdure.storage.records import Batch
-from perdure.testing import laws
-from perdure.testing.clock import FakeClock
-from perdure.testing.dump import conversations, difference, dump, tasks
+from perdure.testing.crash_world import Scenario, Snapshot, World, going_on
 from perdure.testing.laws import LawBroken
-from perdure.testing.mortal import PLACES, MortalStorage, Place, ProcessDied, Stop, When
-from perdure.testing.process import ROOT_MODEL, History, NoEnv, Process, WatchedModel
-from perdure.testing.turns import OutOfTurns, Script, Turn, TurnFunction, TurnLike, as_turn, say
+from perdure.testing.mortal import Stop, When
+from perdure.testing.places import PLACES
+from perdure.testing.process import History, Process
 
 __all__ = ["Exploration", "LawBroken", "Process", "Scenario", "Stop", "explore", "going_on", "live_through"]
 
-Step = Callable[[Process], Awaitable[None]]
-
 LONGEST: Final = 500
 """Commits of one scenario at most: one that takes more never comes to rest."""
-LAST_BREATHS: Final = 50
-"""Times that code of a dead process is cancelled before it is reported as immortal."""
 ALL_STOPS: Final[tuple[When, ...]] = ("before", "after", "unflushed")
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """What happens, and with which code.
-
-    `start` is what the first process does. Later ones resume and do `finish`, by default nothing but letting
-    everything run out; a client that asks again after a crash is `finish=start`, with request ids. After that every
-    process has to answer one more message. `turns` is what the model says, told by each request (see `Script`).
-    """
-
-    name: str
-    start: Step
-    turns: Sequence[TurnLike] | TurnFunction = ()
-    registry: Callable[[Process], Registry] = lambda process: Registry()
-    settings: Callable[[], Settings] = Settings
-    finish: Step | None = None
-    check: Step | None = None
-    """Looks at the end of the last process, for what only this scenario knows."""
-    streams: int = 1
-    """Requests that can be on their way at once: as many answers may be lost by one crash."""
-
-    def __str__(self) -> str:
-        return self.name
 
 
 @dataclass
@@ -102,11 +62,16 @@ def explore(
     storages: Sequence[str] = ("memory", "process", "power"),
     *,
     stops: Sequence[When] = ALL_STOPS,
+    snapshots: bool = False,
     stride: int = 1,
     doubled: int = 0,
     seed: int = 0,
 ) -> Exploration:
     """Stop the scenario at every commit, in each way, on each kind of storage, and check the laws.
+
+    With `snapshots` it runs once, and every process after a crash goes on from a copy of the store and of what the
+    world had seen by then; only `unflushed` stops run from the start. That takes half the time, and asks that the
+    scenario keeps everything that outlives a process in the ledger and in `process.history.notes`.
 
     With a `stride` only at some: every so many commits, beginning where `seed` says. `doubled` more runs for each
     storage die a second time while they recover, at places drawn by `seed`. Raises `LawBroken` with a note of the
@@ -114,21 +79,16 @@ def explore(
     """
     explored = Exploration()
     for storage in storages:
-        untouched = live_through(scenario, storage, [])
-        explored.commits[storage] = untouched[0]
-        explored.runs += 1
-        lives: list[tuple[Stop, int]] = []
-        for commit in range(1 + seed % stride, LONGEST, stride):
-            ended = [(Stop(commit, when), live_through(scenario, storage, [Stop(commit, when)])) for when in stops]
-            explored.runs += len(ended)
-            lives += [(stop, processes[1]) for stop, processes in ended if len(processes) > 1]
-            if all(len(processes) == 1 for _, processes in ended):
-                break
-        else:
-            raise LawBroken(5, f"{scenario.name} made more than {LONGEST} commits")
-        for first, second in _pairs(lives, stops, doubled, random.Random(f"{seed} {scenario.name} {storage}")):
-            live_through(scenario, storage, [first, second])
-            explored.runs += 1
+        search = _Search(scenario, storage, explored)
+        taken: list[Snapshot] = []
+        try:
+            explored.commits[storage] = search.live(record=taken if snapshots else None)[0]
+            search.go_on_from([s for s in taken if s.stop.when in stops and (s.stop.commit - 1 - seed) % stride == 0])
+            search.run_anew([w for w in stops if w == "unflushed" or not snapshots], 1 + seed % stride, stride)
+            search.die_twice(doubled, stops, random.Random(f"{seed} {scenario.name} {storage}"))
+        finally:
+            for snapshot in taken:
+                snapshot.place.remove()
     return explored
 
 
@@ -137,205 +97,73 @@ def live_through(scenario: Scenario, storage: str, stops: Sequence[Stop]) -> lis
 
     A process that comes to its end before its stop is the last one.
     """
-    place = PLACES[storage]()
-    history = History()
-    world = _World(scenario, place, history)
-    commits: list[int] = []
-    try:
-        for number, stop in enumerate([*stops, None], start=1):
-            died = world.live(number, stop, crashes=number - 1)
-            commits.append(world.commits)
-            if not died:
-                break
-        world.look_again(len(commits) + 1)
-    except Exception as error:
-        error.add_note(f"scenario {scenario.name!r} on {storage}, died {', then '.join(map(str, stops)) or 'never'}")
-        raise
-    finally:
-        place.remove()
-    return commits
+    return _Search(scenario, storage, Exploration()).live(*stops)
 
 
-class _World:
-    """What stays while processes come and go."""
+@dataclass(frozen=True)
+class _Death:
+    """How a process died first: at a stop, in a run of its own, or as a snapshot of one tells."""
 
-    def __init__(self, scenario: Scenario, place: Place, history: History) -> None:
+    stop: Stop
+    snapshot: Snapshot | None = None
+
+
+class _Search:
+    """The runs of one scenario on one kind of storage."""
+
+    def __init__(self, scenario: Scenario, storage: str, explored: Exploration) -> None:
         self._scenario = scenario
-        self._place = place
-        self._history = history
-        self._now = FakeClock().now()
-        self._batches: list[Batch] = []
-        self._seen: dict[str, Any] = {}
-        self.commits = 0
+        self._storage = storage
+        self._explored = explored
+        self._recovered: list[tuple[_Death, int]] = []
+        """First deaths, and the commits of the process after each."""
 
-    def live(self, number: int, stop: Stop | None, crashes: int) -> bool:
-        """One process from its start to its end. True: it died at its stop."""
-        with asyncio.Runner() as runner:
-            loop = runner.get_loop()
-
-            def died() -> None:
-                for task in asyncio.all_tasks(loop):
-                    task.cancel()
-
-            storage = MortalStorage(self._place.store(), stop, died)
-            clock = FakeClock(self._now)
-            process = Process(number, self._history, storage, clock)
-            model = self._model(process)
-            try:
-                runner.run(self._life(process, model, crashes))
-            except (ProcessDied, asyncio.CancelledError):
-                if not storage.dead:
-                    raise
-            except Exception:
-                if not storage.dead:
-                    runner.run(_bury(storage))
-                    raise
-            runner.run(_bury(storage))
-        self._now = clock.now()
-        self._batches += storage.stored
-        self._history.requests += model.requests
-        self._history.counted += model.finished
-        self.commits = storage.commits
-        return storage.dead
-
-    def look_again(self, number: int) -> None:
-        """Open once more after the last process closed in good order: everything reads the same (law 4)."""
-        with asyncio.Runner() as runner:
-            runner.run(self._compare_readings(number))
-
-    async def _life(self, process: Process, model: WatchedModel, crashes: int) -> None:
-        scenario = self._scenario
-        asyncio.get_running_loop().set_exception_handler(_heed(process.storage))
-        harness = await self._open(process, model)
-        await self._check_reopened(process)
-        process.root = await harness.root(model=ROOT_MODEL)
-        if process.number == 1:
-            await scenario.start(process)
+    def live(self, *stops: Stop, after: _Death | None = None, record: list[Snapshot] | None = None) -> list[int]:
+        """A process for each stop, and a last one that nothing stops; the commits of each."""
+        self._explored.runs += 1
+        if after is None or after.snapshot is None:
+            world = World(self._scenario, PLACES[self._storage](), History())
+            left = [*stops] if after is None else [after.stop, *stops]
+            commits: list[int] = []
         else:
-            await harness.resume()
-            if scenario.finish is not None:
-                await scenario.finish(process)
-        await process.run_out()
-        if scenario.check is not None:
-            await scenario.check(process)
-        await self._one_more_message(process)
-        await self._check(process, model, crashes)
-        self._seen = await laws.readings(harness)
-        await harness.close()
-
-    async def _open(self, process: Process, model: WatchedModel) -> Harness:
-        process.harness = await Harness.open(
-            process.storage,
-            registry=self._scenario.registry(process),
-            models=model,
-            env=NoEnv(),
-            settings=msgspec.structs.replace(self._scenario.settings(), retention=None),  # no alarm but the scenario's
-            clock=process.clock,
-        )
-        return process.harness
-
-    async def _check_reopened(self, process: Process) -> None:
-        """Before anything runs: what was stored is there, and it is in order."""
-        if difference_ := difference(await self._expected(), process.storage.at_open):
-            raise LawBroken(4, f"stored before the crash and found after it: {difference_}")
-        storage = process.storage.real
-        for conversation in await conversations(storage):
-            for task in await tasks(storage, conversation):
-                if task.status == "terminal":
-                    self._history.ended.setdefault(task.id, process.number)
-        await laws.check_records(process.harness)
-
-    async def _expected(self) -> dict[str, Any]:
-        """What a store must hold that took these batches."""
-        shadow = MemoryStorage()
-        await shadow.open()
-        for batch in self._batches:
-            try:
-                await shadow.commit(batch)
-            except StorageRejected as error:
-                raise LawBroken(4, f"a store took what memory refuses: {error}") from error
-        return await dump(shadow)
-
-    async def _one_more_message(self, process: Process) -> None:
-        submission = await process.submit("Are you still there?", request_id=f"one more {process.number}")
-        await process.run_out()
-        settled = await process.settled(submission)
-        if settled.status != "done":
-            raise LawBroken(5, f"a new message after all that was not answered: {settled}")
-
-    async def _check(self, process: Process, model: WatchedModel, crashes: int) -> None:
-        history = self._history
-        laws.check_effects(history.ledger.effects(), history.ended)
-        await laws.check_laws(
-            process.harness,
-            acknowledged=history.acknowledged,
-            told=history.told,
-            effects=history.ledger.effects(),
-            requests=[*history.requests, *model.requests],
-            counted=[*history.counted, *model.finished],
-            lost=(crashes + history.aborts) * self._scenario.streams,
-        )
-
-    async def _compare_readings(self, number: int) -> None:
-        storage = MortalStorage(self._place.store(), None, lambda: None)
-        process = Process(number, self._history, storage, FakeClock(self._now))
-        harness = await self._open(process, self._model(process))
+            world, left, commits = World.of(self._scenario, after.snapshot), [*stops], [after.stop.commit]
+        died = [*left] if not commits or after is None else [after.stop, *left]
         try:
-            seen = await laws.readings(harness)
+            for stop in [*left, None]:
+                dead = world.live(len(commits) + 1, stop, crashes=len(commits), snapshots=record)
+                commits.append(world.commits)
+                if not dead:
+                    break
+            world.look_again(len(commits) + 1)
+        except Exception as error:
+            how = f"died {', then '.join(map(str, died)) or 'never'}"
+            error.add_note(f"scenario {self._scenario.name!r} on {self._storage}, {how}")
+            raise
         finally:
-            await harness.close()
-        if difference_ := difference(self._seen, seen):
-            raise LawBroken(4, f"read before a close and after it: {difference_}")
+            world.remove()
+        return commits
 
-    def _model(self, process: Process) -> WatchedModel:
-        turns = self._scenario.turns
-        model = WatchedModel(going_on(turns if callable(turns) else Script(turns)), clock=process.clock)
-        model.finished = []
-        process.model = model
-        return model
+    def go_on_from(self, snapshots: Sequence[Snapshot]) -> None:
+        """A process after each of the snapshots."""
+        for snapshot in snapshots:
+            self._recover(_Death(snapshot.stop, snapshot))
 
+    def run_anew(self, ways: Sequence[When], first: int, stride: int) -> None:
+        """A run for every so many commits and each way to die there, until none comes to its stop any more."""
+        for commit in range(first, LONGEST, stride):
+            died = [self._recover(_Death(Stop(commit, when))) for when in ways]
+            if not any(died):
+                return
+        raise LawBroken(5, f"{self._scenario.name} made more than {LONGEST} commits")
 
-def going_on(turns: TurnFunction) -> TurnFunction:
-    """The script, and a short answer to everything after its end."""
+    def die_twice(self, count: int, ways: Sequence[When], chance: random.Random) -> None:
+        """Some second deaths: a first one, and a stop among the commits that its recovery made."""
+        for _ in range(count):
+            first, recovery = chance.choice(self._recovered)
+            self.live(Stop(chance.randint(1, max(1, recovery)), chance.choice(ways)), after=first)
 
-    def turn(request: ModelRequest) -> Turn:
-        try:
-            return as_turn(turns(request))
-        except OutOfTurns:
-            return say("Still here.")
-
-    return turn
-
-
-async def _bury(storage: MortalStorage) -> None:
-    """End all code of a process. It can store nothing any more; what was on its way to the disk arrives."""
-    own = asyncio.current_task()
-    for _ in range(LAST_BREATHS):
-        others = [task for task in asyncio.all_tasks() if task is not own]
-        if not others:
-            break
-        for task in others:
-            task.cancel()
-        await asyncio.wait(others, timeout=0.2)
-    else:
-        raise LawBroken(5, f"code that ignores its cancellation: {others}")
-    await storage.real.close()
-
-
-def _heed(storage: MortalStorage) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """What nobody waited for: of no interest once the process is dead, else shown as always."""
-
-    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        if not storage.dead:
-            loop.default_exception_handler(context)
-
-    return handle
-
-
-def _pairs(
-    lives: Sequence[tuple[Stop, int]], stops: Sequence[When], count: int, chance: random.Random
-) -> Iterator[tuple[Stop, Stop]]:
-    """Some second deaths: a first stop, and one among the commits that its recovery made."""
-    for _ in range(count):
-        first, recovery = chance.choice(lives)
-        yield first, Stop(chance.randint(1, max(1, recovery)), chance.choice(stops))
+    def _recover(self, death: _Death) -> bool:
+        commits = self.live(after=death)
+        if len(commits) > 1:
+            self._recovered.append((death, commits[1]))
+        return len(commits) > 1

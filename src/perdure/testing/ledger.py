@@ -43,6 +43,12 @@ class Ledger:
         """All lines, oldest first."""
         return list(self._effects)
 
+    def copy(self) -> "Ledger":
+        """Another ledger with the lines of this one."""
+        other = Ledger()
+        other.process, other._effects = self.process, self.effects()
+        return other
+
     def count(self, name: str) -> int:
         """How often an effect happened."""
         return sum(effect.name == name for effect in self.effects())

@@ -1,17 +1,14 @@
-"""A store whose process dies at a given commit, and the places where stores lie between two processes."""
+"""A store whose process dies at a given commit, or is watched at each of them."""
 
 import asyncio
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import msgspec
 
-from perdure.storage.memory import MemoryStorage
-from perdure.storage.protocol import Durability, ImmediateStorage, PipelinedStorage, Storage
+from perdure.base.errors import StorageRejected
+from perdure.storage.protocol import ImmediateStorage, PipelinedStorage, Storage
 from perdure.storage.records import Batch, StorageHead
-from perdure.storage.sqlite.store import SqliteStorage
 from perdure.testing.dump import Dump, dump
 from perdure.testing.reopening import ForwardedReads
 
@@ -49,10 +46,19 @@ class _Grave:
 class MortalStorage(ForwardedReads):
     """Counts the commits that go to another store, and dies at one of them; `died` is then called, once.
 
-    `stored` holds every batch that the other store took, `at_open` all that it held when it was opened.
+    `stored` holds every batch that the other store took, `at_open` all that it held when it was opened, `head` where
+    it stood then. `watch` is called before each commit, and after it, before anybody is told.
     """
 
-    def __init__(self, inner: Storage, stop: Stop | None, died: Callable[[], None]) -> None:
+    head: StorageHead
+
+    def __init__(
+        self,
+        inner: Storage,
+        stop: Stop | None,
+        died: Callable[[], None],
+        watch: Callable[[Stop], None] = lambda stop: None,
+    ) -> None:
         super().__init__(inner)
         self.real = inner
         self.commits = 0
@@ -60,6 +66,9 @@ class MortalStorage(ForwardedReads):
         self.dead = False
         self.stored: list[Batch] = []
         self.at_open: Dump = {}
+        self.handed: list[Batch] = []
+        """Every batch that was given to the other store, whether it has told already what became of it or not."""
+        self._watch = watch
         self._lost: list[asyncio.Future[int]] = []
         self._stop = stop
         self._died = died
@@ -83,21 +92,26 @@ class MortalStorage(ForwardedReads):
 
     async def open(self) -> StorageHead:
         """Open the store and remember what it holds."""
-        head = await self.real.open()
+        self.head = await self.real.open()
         self.at_open = await dump(self.real)
-        return head
+        return self.head
 
     async def commit(self, batch: Batch) -> int:
         """Commit, or die."""
         reached = self._count()
+        number = self.commits
         self.in_flight += 1
         try:
             if reached == "unflushed":
                 return await self._never()
+            self.handed.append(batch)
             seq = await self.real.commit(batch)
+        except StorageRejected:
+            self.handed = [kept for kept in self.handed if kept is not batch]
+            raise
         finally:
             self.in_flight -= 1
-        self.stored.append(batch)
+        self._took(batch, number)
         if reached == "after":
             self.die()
         return seq
@@ -110,7 +124,8 @@ class MortalStorage(ForwardedReads):
         if not self._immediate.commit_now(batch):
             self.commits -= 1  # `commit` is asked next, and counts it
             return False
-        self.stored.append(batch)
+        self.handed.append(batch)
+        self._took(batch, self.commits)
         if reached == "after":
             self.die()
         return True
@@ -124,9 +139,10 @@ class MortalStorage(ForwardedReads):
             never: asyncio.Future[int] = asyncio.get_running_loop().create_future()
             self._lost.append(never)
             return never
+        number = self.commits
+        self.handed.append(batch)
         future = self._pipeline.enqueue(batch)
-        self.stored.append(batch)
-        future.add_done_callback(lambda done: self._landed(batch, done))
+        future.add_done_callback(lambda done: self._landed(batch, number, done))
         if reached == "after":
             self.die()
         return future
@@ -155,6 +171,7 @@ class MortalStorage(ForwardedReads):
         self._check_alive()
         self.commits += 1
         stop = self._stop
+        self._watch(Stop(self.commits, "before"))
         if stop is None or self.commits < stop.commit:
             return None
         if stop.when == "before":
@@ -176,63 +193,18 @@ class MortalStorage(ForwardedReads):
         await asyncio.get_running_loop().create_future()
         raise AssertionError("a commit that never arrives has arrived")
 
-    def _landed(self, batch: Batch, done: "asyncio.Future[int]") -> None:
+    def _landed(self, batch: Batch, number: int, done: "asyncio.Future[int]") -> None:
         self.in_flight -= 1
         if done.cancelled() or done.exception() is not None:
-            self.stored = [kept for kept in self.stored if kept is not batch]
+            self.handed = [kept for kept in self.handed if kept is not batch]
+        else:
+            self._took(batch, number)
+
+    def _took(self, batch: Batch, number: int) -> None:
+        self.stored.append(batch)
+        if not self.dead:
+            self._watch(Stop(number, "after"))
 
     def _check_alive(self) -> None:
         if self.dead:
             raise ProcessDied("the process has died")
-
-
-class Place(Protocol):
-    """Where one session's store lies: outlives the processes that open it."""
-
-    def store(self) -> Storage:
-        """A closed store on what is there now."""
-        ...
-
-    def remove(self) -> None:
-        """Leave nothing behind."""
-        ...
-
-
-class MemoryPlace:
-    """A store in memory."""
-
-    def __init__(self) -> None:
-        self._storage = MemoryStorage()
-
-    def store(self) -> Storage:
-        """A copy of what the last process left."""
-        self._storage = self._storage.copy()
-        return self._storage
-
-    def remove(self) -> None:
-        """Forget it."""
-        self._storage = MemoryStorage()
-
-
-class SqlitePlace:
-    """A SQLite file in a folder of its own."""
-
-    def __init__(self, durability: Durability) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="perdure-crash-")
-        self._durability = durability
-
-    def store(self) -> Storage:
-        """A new store on the same file."""
-        return SqliteStorage(Path(self._folder.name) / "session.perdure", durability=self._durability)
-
-    def remove(self) -> None:
-        """Remove the folder."""
-        self._folder.cleanup()
-
-
-PLACES: dict[str, Callable[[], Place]] = {
-    "memory": MemoryPlace,
-    "process": lambda: SqlitePlace("process"),
-    "power": lambda: SqlitePlace("power"),
-}
-"""The kinds of stores by name: memory, and SQLite by what its commits survive."""

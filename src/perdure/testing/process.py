@@ -2,7 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sized
+from copy import deepcopy
 from typing import Any, Final
 
 from perdure.agent.submissions import Settled, WhenBusy
@@ -55,6 +56,26 @@ class History:
         self.aborts = 0
         self.notes: dict[str, Any] = {}
         """Whatever a scenario wants to know in its next process."""
+
+    def copy(self) -> "History":
+        """What is known now; later lines go to one of the two only."""
+        other = History(self.ledger.copy())
+        other.acknowledged, other.requests, other.counted = [*self.acknowledged], [*self.requests], [*self.counted]
+        other.told, other.ended, other.notes = {**self.told}, {**self.ended}, deepcopy(self.notes)
+        other.aborts = self.aborts
+        return other
+
+    def learned(self) -> tuple[Any, ...]:
+        """How much was learned: nothing is ever forgotten, so equal numbers mean equal knowledge."""
+        known: tuple[Sized, ...] = (
+            self.ledger.effects(),
+            self.acknowledged,
+            self.told,
+            self.ended,
+            self.requests,
+            self.counted,
+        )
+        return (*map(len, known), self.aborts, repr(self.notes))
 
 
 class NoEnv:
