@@ -46,8 +46,9 @@ class Watch:
     """One consumer. `value` is that of the frame delivered last (at first: of the attachment), `cursor` its place.
 
     Iterating ends when the watch is stopped, what is watched retires, or the session closes; `ended` tells which:
-    "stopped", "retired", "closed". A consumer that lags gets one frame whose operation replaces the root. `resumed`
-    says that a cursor was taken up: the frames after it follow; otherwise `value` is to be taken anew.
+    "stopped", "retired", "closed". A consumer that lags gets one frame whose operation replaces the root. `since` is
+    the commit that `value` showed at first. `resumed` says that a cursor was taken up: the frames after it follow;
+    otherwise `value` is to be taken anew.
     """
 
     def __init__(
@@ -57,14 +58,14 @@ class Watch:
         self.cursor = cursor
         self.resumed = resumed
         self.ended: str | None = None
-        self._since = since
+        self.since = since
         self._left = left
         self._frames: deque[Frame] = deque()
         self._wake: asyncio.Event = asyncio.Event()
 
     def push(self, frame: Frame) -> None:
         """Take a frame (called by the session, never waits)."""
-        if frame.seq <= self._since or self.ended is not None:
+        if frame.seq <= self.since or self.ended is not None:
             return
         if len(self._frames) >= FRAMES_KEPT:
             self._frames.clear()
