@@ -252,7 +252,8 @@ async def test_after_a_crash_a_safe_caller_finds_its_nested_calls_and_an_unsafe_
 
         return [extension, helpers(ran), acting(act, replay=caller)]
 
-    storage, turns = MemoryStorage(), [call("act"), "end"]
+    storage = MemoryStorage()
+    turns: list[Any] = [call("act"), "end"]
     async with agent(ScriptedModel.by_progress(turns), *code(), storage=storage) as (_, root):
         await root.submit("go")
         await gate.reached.wait()
@@ -294,7 +295,8 @@ async def test_without_keys_a_rerun_that_asks_for_something_else_is_told() -> No
 
         return [helpers([]), acting(act, replay="safe")]
 
-    storage, turns = MemoryStorage(), [call("act"), "end"]
+    storage = MemoryStorage()
+    turns: list[Any] = [call("act"), "end"]
     async with agent(ScriptedModel.by_progress(turns), *code(), storage=storage) as (_, root):
         await root.submit("go")
         await gate.reached.wait()
