@@ -193,16 +193,17 @@ async def test_a_read_only_opener_changes_no_byte(tmp_path: Path) -> None:
 NOT_WRITABLE = """
     import asyncio, concurrent.futures.thread, os, sys
     from perdure.base.errors import StorageReadOnly
-    from perdure.storage.sqlite.store import SqliteStorage
+    from perdure.storage.open import open_storage
+    open_storage(sys.argv[1])  # its code is loaded while that may still be read
     if os.getuid() == 0:
         os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})
 
     async def main(path):
         try:
-            await SqliteStorage(path).open()
+            await open_storage(path).open()
         except StorageReadOnly as error:
             print("refused:", error.code)
-        reader = SqliteStorage(path, read_only=True)
+        reader = open_storage(path, read_only=True)
         await reader.open()
         print("read:", len(await reader.scan_entries(1)))
         await reader.close()
