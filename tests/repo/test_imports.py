@@ -26,6 +26,7 @@ BROUGHT_BY_USERS = {"pydantic"}
 """Types that a user may bring; recognised, never needed."""
 HOMES = {
     "apsw": {"storage", "testing"},
+    "asyncssh": {"env"},
     "click": {"cli"},
     "patchdiff": {"base"},
     "platformdirs": {"cli"},
@@ -33,6 +34,7 @@ HOMES = {
     "anthropic": {"models"},
     "pydantic_ai": {"models"},
     "genai_prices": {"models"},
+    "watchfiles": {"env"},
 }
 """The rooms that may know a library. Elsewhere it would have to be replaced twice."""
 

@@ -20,13 +20,16 @@ PROTOCOL_METHODS = 20
 WORDS_THAT_SAY_NOTHING = {"manager", "helper", "helpers", "util", "utils", "impl"}
 CLASS_WORDS_THAT_SAY_NOTHING = WORDS_THAT_SAY_NOTHING | {"base"}
 
-LAZY_ADAPTERS = {"src/perdure/models/provider.py", "src/perdure/base/patching.py"}
+LAZY_ADAPTERS = {"src/perdure/models/provider.py", "src/perdure/base/patching.py", "src/perdure/env/local_watch.py"}
 """The files that may import a dependency where it is used, for it is optional or slow to load. One file for each."""
 
 INITS_WITH_NAMES = {"src/perdure/__init__.py", "src/perdure/tools/__init__.py", "src/perdure/testing/__init__.py"}
 """All other `__init__.py` are a docstring: what the room owns and what it may import."""
 
-ENTRY_POINTS = ("perdure", "perdure.wakes", "perdure.cli.main", "perdure.cli.__main__", "perdure.env.launcher")
+ENTRY_POINTS = (
+    "perdure", "perdure.wakes", "perdure.cli.main", "perdure.cli.__main__", "perdure.env.launcher",
+    "perdure.env.ssh", "perdure.env.container",
+)  # fmt: skip
 """What a user imports or runs. `perdure.testing` is public too, but what nothing here uses is dead there as well."""
 
 TESTS_ACROSS_ROOMS = {"repo", "crash", "traps", "simulation", "replay", "live", "examples"}

@@ -14,6 +14,8 @@ TAG_VARIABLE: Final = "PERDURE_CALL"
 EXECUTION_VARIABLE: Final = "PERDURE_EXECUTION"
 """Marks what one execution starts."""
 LAUNCHER: Final = os.path.join(os.path.dirname(__file__), "launcher.py")
+FAR_LAUNCHER: Final = "perdure-launcher"
+"""A word in the command line of what stands for the launcher on another machine."""
 LAUNCHER_SECONDS: Final = 2.0
 """How long a launcher may take to end its descendants, which it knows better than we do, before it is killed too."""
 REAP_SECONDS: Final = 5.0
@@ -34,7 +36,7 @@ def reap(tag: str) -> tuple[str, ...]:
     return _end(TAG_VARIABLE, tag, None)
 
 
-def end_execution(mark: str, session: int) -> tuple[str, ...]:
+def end_execution(mark: str, session: int | None) -> tuple[str, ...]:
     """The same for what a killed launcher has left: by its mark, or in the session that it led."""
     return _end(EXECUTION_VARIABLE, mark, session)
 
@@ -68,7 +70,9 @@ def marked(variable: str, value: str, session: int | None = None) -> list[Marked
             state, of_session, started = _state(int(entry))
             if state == "Z" or (of_session != session and wanted not in _words(entry, "environ")):
                 continue
-            found.append(Marked(int(entry), started, os.fsencode(LAUNCHER) in _words(entry, "cmdline")))
+            words = _words(entry, "cmdline")
+            launcher = os.fsencode(LAUNCHER) in words or FAR_LAUNCHER.encode() in words
+            found.append(Marked(int(entry), started, launcher))
         except OSError:
             continue  # it ended meanwhile, or belongs to somebody else
     return found

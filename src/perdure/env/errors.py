@@ -4,7 +4,7 @@ import errno
 import os
 from typing import Final
 
-from perdure.base.errors import Error
+from perdure.base.errors import Certain, Error
 
 
 class EnvError(Error):
@@ -12,8 +12,8 @@ class EnvError(Error):
 
     code = "env_error"
 
-    def __init__(self, what: str, *, path: str = "", hint: str = "") -> None:
-        super().__init__(what, hint=hint)
+    def __init__(self, what: str, *, path: str = "", hint: str = "", certain: Certain | None = None) -> None:
+        super().__init__(what, hint=hint, certain=certain)
         self.path = path
 
 
@@ -65,6 +65,31 @@ class BadPattern(EnvError):
     code = "bad_pattern"
 
 
+class NotReachable(EnvError):
+    """The machine or container cannot be reached, or cannot do what is needed there. Nothing was done."""
+
+    code = "not_reachable"
+
+
+class HostKeyRefused(NotReachable):
+    """The machine's key is not known, or not the one that is known. Nothing was sent to it."""
+
+    code = "host_key_refused"
+
+
+class LoginRefused(NotReachable):
+    """The machine takes none of the keys that were offered."""
+
+    code = "login_refused"
+
+
+class ConnectionLost(EnvError):
+    """The connection broke in the middle. What was asked for may have been done, in part too for a command."""
+
+    code = "connection_lost"
+    certain_by_default = "unknown"
+
+
 _KINDS: Final = {
     errno.ENOENT: (FileNotThere, "does not exist"),
     errno.EISDIR: (IsFolder, "is a folder"),
@@ -79,6 +104,7 @@ _KINDS: Final = {
     errno.EEXIST: (NotFolder, "lies below something that is not a folder"),
     errno.EFBIG: (NoSpace, "cannot be written: larger than a file may be here"),
     errno.ETXTBSY: (NotAllowed, "may not be written while it runs as a program"),
+    errno.ENXIO: (EnvError, "is no regular file (a device, pipe or socket)"),
     errno.EBUSY: (NotAllowed, "cannot be replaced: it is in use, or a mount point"),
 }
 

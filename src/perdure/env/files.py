@@ -1,22 +1,30 @@
-"""Files of this machine: ranged reads, whole-or-nothing writes. Blocking; callers run it in a thread."""
+"""Files of the machine that this runs on: ranged reads, whole-or-nothing writes. Blocking; callers use a thread.
+
+Only the standard library, and no newer Python than 3.9: this is also sent to the far side of a connection. Errors are
+OSError and ValueError; what is no regular file is ENXIO.
+"""
 
 import contextlib
+import errno
 import os
 import stat as modes
-from collections.abc import Iterator
+from typing import Literal
 
-from perdure.env.errors import BadPath, EnvError, IsFolder, NotAllowed, env_error
-from perdure.env.protocol import FileStat
+Kind = Literal["file", "directory", "link", "other"]
+Stat = tuple[Kind, int, float]
+"""Kind, size in bytes, time of the last change."""
 
 
 def read(path: str, offset: int, limit: int | None) -> bytes:
     """Bytes of a file from `offset`, at most `limit`; empty behind its end. Pipes and devices are refused."""
-    with _typed_errors(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without writer would block
-        with open(descriptor, "rb") as file:
-            _check_regular(os.fstat(descriptor), path)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe without writer would block
+    try:
+        _check_regular(os.fstat(descriptor), path)
+        with open(descriptor, "rb", closefd=False) as file:
             file.seek(offset)
             return file.read(-1 if limit is None else limit)
+    finally:
+        os.close(descriptor)
 
 
 def write(path: str, data: bytes) -> None:
@@ -25,64 +33,62 @@ def write(path: str, data: bytes) -> None:
     Links are followed; mode and, where allowed, owner are kept. A crash leaves the old file or the new one. Other hard
     links to the old file keep the old content.
     """
-    with _typed_errors(path):
-        target = os.path.realpath(path)
-        before = _existing(target, path)
-        folder = os.path.dirname(target)
-        os.makedirs(folder, exist_ok=True)
-        beside = os.path.join(folder, f".perdure-{os.urandom(8).hex()}.tmp")
-        try:
-            _write_beside(folder, beside, data, before)
-            os.replace(beside, target)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(beside)
-            raise
-        _flush_folder(folder)
+    target = os.path.realpath(path)
+    before = _existing(target, path)
+    folder = os.path.dirname(target)
+    os.makedirs(folder, exist_ok=True)
+    beside = os.path.join(folder, f".perdure-{os.urandom(8).hex()}.tmp")
+    try:
+        _write_beside(folder, beside, data, before)
+        os.replace(beside, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(beside)
+        raise
+    _flush_folder(folder)
 
 
-def stat(path: str) -> FileStat:
+def stat(path: str) -> Stat:
     """What is known of a path; a link is followed, a broken one is a link."""
-    with _typed_errors(path):
-        try:
-            found = os.stat(path)
-        except FileNotFoundError:
-            found = os.lstat(path)
-        return _file_stat(found)
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        found = os.lstat(path)
+    return _kind_size_time(found)
 
 
-def listing(path: str) -> list[tuple[str, FileStat]]:
+def listing(path: str) -> list[tuple[str, Stat]]:
     """Names in a folder with what is known of them, by name; links are not followed. What vanishes is left out."""
     found = []
-    with _typed_errors(path):
-        with os.scandir(path) as entries:
-            for entry in entries:
-                with contextlib.suppress(FileNotFoundError):
-                    found.append((entry.name, _file_stat(entry.stat(follow_symlinks=False))))
+    with os.scandir(path) as entries:
+        for entry in entries:
+            with contextlib.suppress(FileNotFoundError):
+                found.append((entry.name, _kind_size_time(entry.stat(follow_symlinks=False))))
     return sorted(found, key=lambda item: item[0])
 
 
 def resolve(path: str) -> str:
     """The absolute path with links followed; the end of it need not exist."""
-    with _typed_errors(path):
-        if "\0" in path:
-            raise BadPath("a path cannot contain a NUL character", path=path)
-        return os.path.realpath(path)
+    if "\0" in path:
+        raise ValueError("a path cannot contain a NUL character")
+    return os.path.realpath(path)
 
 
-@contextlib.contextmanager
-def _typed_errors(path: str) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError) as error:
-        raise env_error(error, path) from error
+def home() -> str:
+    """The user's own folder."""
+    return os.path.expanduser("~")
+
+
+def under_home(path: str) -> str:
+    """A path with `~` at its beginning taken for the user's own folder; a name like `~x` is a name."""
+    return home() + path[1:] if path == "~" or path.startswith("~/") else path
 
 
 def _check_regular(found: os.stat_result, path: str) -> None:
     if modes.S_ISDIR(found.st_mode):
-        raise IsFolder(f"{path} is a folder", path=path)
+        raise IsADirectoryError(errno.EISDIR, "is a folder", path)
     if not modes.S_ISREG(found.st_mode):
-        raise EnvError(f"{path} is no regular file (a device, pipe or socket)", path=path)
+        raise OSError(errno.ENXIO, "no regular file", path)
 
 
 def _existing(target: str, path: str) -> os.stat_result | None:
@@ -93,7 +99,7 @@ def _existing(target: str, path: str) -> os.stat_result | None:
         return None
     _check_regular(found, path)
     if not os.access(target, os.W_OK):
-        raise NotAllowed(f"{path} may not be written: permission denied", path=path)
+        raise PermissionError(errno.EACCES, "permission denied", path)
     return found
 
 
@@ -103,7 +109,7 @@ def _write_beside(folder: str, beside: str, data: bytes, before: os.stat_result 
     nameless = True
     try:
         descriptor = os.open(folder, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, mode)
-    except OSError:
+    except (OSError, AttributeError):  # the file system, or the system, has no such thing
         nameless = False
         descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     with open(descriptor, "wb", buffering=0) as file:
@@ -137,10 +143,10 @@ def _flush_folder(folder: str) -> None:
         os.close(descriptor)
 
 
-def _file_stat(found: os.stat_result) -> FileStat:
+def _kind_size_time(found: os.stat_result) -> Stat:
     mode = found.st_mode
     if modes.S_ISREG(mode):
-        return FileStat("file", found.st_size, found.st_mtime)
+        return "file", found.st_size, found.st_mtime
     if modes.S_ISDIR(mode):
-        return FileStat("directory", found.st_size, found.st_mtime)
-    return FileStat("link" if modes.S_ISLNK(mode) else "other", found.st_size, found.st_mtime)
+        return "directory", found.st_size, found.st_mtime
+    return "link" if modes.S_ISLNK(mode) else "other", found.st_size, found.st_mtime

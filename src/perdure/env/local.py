@@ -3,13 +3,18 @@
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, ParamSpec, TypeVar
 
-from perdure.env import containment, execution, files, search
-from perdure.env.errors import EnvError
+from perdure.env import containment, execution, files, globbing, search, watching
+from perdure.env.errors import EnvError, env_error
 from perdure.env.execution import LocalExecution
+from perdure.env.local_watch import LocalWatching
 from perdure.env.protocol import LOCAL, FileStat, Found, Match
+from perdure.env.secrets import without_provider_keys
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 SHELLS: Final = ("/bin/bash", "/usr/bin/bash", "/bin/sh")
 
@@ -18,9 +23,11 @@ class LocalEnv:
     """Files and processes of this machine. `cwd` is where relative paths begin and commands run. Linux only.
 
     Blocking work on files runs in threads. A call that is cancelled leaves a file as it was or wholly written.
+    Commands see the environment of this process but for the keys of model providers; `provider_keys` passes these on.
     """
 
-    def __init__(self, cwd: str | os.PathLike[str] | None = None) -> None:
+    def __init__(self, cwd: str | os.PathLike[str] | None = None, *, provider_keys: bool = False) -> None:
+        self._provider_keys = provider_keys
         self._cwd = os.path.abspath(os.fspath(cwd) if cwd is not None else os.getcwd())
 
     @property
@@ -48,8 +55,9 @@ class LocalEnv:
         argv = [_shell(), "-c", command] if isinstance(command, str) else list(command)
         if not argv:
             raise EnvError("an empty command")
+        inherited = os.environ if self._provider_keys else without_provider_keys(os.environ)
         return execution.start(
-            argv, cwd=self._path(cwd or "."), env={**os.environ, **(env or {})}, stdin=stdin, timeout=timeout, tag=tag
+            argv, cwd=self._path(cwd or "."), env={**inherited, **(env or {})}, stdin=stdin, timeout=timeout, tag=tag
         )
 
     async def reap(self, tag: str) -> tuple[str, ...]:
@@ -57,39 +65,57 @@ class LocalEnv:
         return await asyncio.to_thread(containment.reap, tag)
 
     async def read(self, path: str, *, offset: int = 0, limit: int | None = None) -> bytes:
-        return await asyncio.to_thread(files.read, self._path(path), offset, limit)
+        return await _in_thread(path, files.read, self._path(path), offset, limit)
 
     async def write(self, path: str, data: bytes) -> None:
-        writing = asyncio.ensure_future(asyncio.to_thread(files.write, self._path(path), data))
+        writing = asyncio.ensure_future(_in_thread(path, files.write, self._path(path), data))
         try:
             await asyncio.shield(writing)
         except asyncio.CancelledError:
             await asyncio.wait([writing])  # or it would land behind the back, and over the work, of the next writer
+            if not writing.cancelled():
+                writing.exception()
             raise
 
     async def stat(self, path: str) -> FileStat:
-        return await asyncio.to_thread(files.stat, self._path(path))
+        return FileStat(*await _in_thread(path, files.stat, self._path(path)))
 
     async def list(self, path: str) -> list[tuple[str, FileStat]]:
-        return await asyncio.to_thread(files.listing, self._path(path))
+        return [(name, FileStat(*stat)) for name, stat in await _in_thread(path, files.listing, self._path(path))]
 
     async def resolve(self, path: str) -> str:
-        return await asyncio.to_thread(files.resolve, self._path(path))
+        return await _in_thread(path, files.resolve, self._path(path))
 
-    async def glob(self, pattern: str, *, under: str = ".", limit: int = 1_000) -> Found[str]:
-        return await asyncio.to_thread(search.glob, self._path(under), pattern, limit)
+    async def glob(self, pattern: str, *, under: str = ".", limit: int = 1_000, gitignore: bool = False) -> Found[str]:
+        search.check_glob(pattern)
+        if gitignore and (found := await search.unignored(self, pattern, under, limit)) is not None:
+            return found
+        items, complete = await _in_thread(under, globbing.glob, self._path(under), pattern, limit)
+        return Found(tuple(items), complete)
 
-    async def grep(self, pattern: str, *, under: str = ".", files: str = "**", limit: int = 1_000) -> Found[Match]:
-        return await search.grep(self._path(under), pattern, files, limit)
+    async def grep(
+        self, pattern: str, *, under: str = ".", files: str = "**", limit: int = 1_000, gitignore: bool = False
+    ) -> Found[Match]:
+        return await search.grep(self, pattern, under, files, limit, gitignore=gitignore)
+
+    async def watch(self, path: str = ".") -> LocalWatching:
+        """Watch by looking twice a second; with the extra `perdure[watch]`, when the system gives word."""
+        return LocalWatching(self._path(path), await _in_thread(path, watching.look, self._path(path)))
 
     async def close(self) -> None:
         """Nothing is held."""
 
     def _path(self, path: str) -> str:
-        if path == "~" or path.startswith("~/"):
-            path = os.path.expanduser(path)
-        return os.path.join(self._cwd, path)
+        return os.path.join(self._cwd, files.under_home(path))
 
 
 def _shell() -> str:
     return next((shell for shell in SHELLS if os.path.exists(shell)), SHELLS[-1])
+
+
+async def _in_thread(path: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Blocking work on a path; its errors as ours."""
+    try:
+        return await asyncio.to_thread(work, *args, **kwargs)
+    except (OSError, ValueError) as error:
+        raise env_error(error, path) from error

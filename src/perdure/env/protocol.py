@@ -54,6 +54,24 @@ class ExecEnd(msgspec.Struct, frozen=True, gc=False):
     """Processes it started that could not be ended, named for people."""
 
 
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """A file that came, changed or went. `path` is relative to the folder that is watched."""
+
+    kind: Literal["added", "modified", "deleted"]
+    path: str
+
+
+class Watching(Protocol):
+    """Changes below a folder. Leaving the `async with` block ends it."""
+
+    def __aiter__(self) -> AsyncIterator[tuple[Change, ...]]:
+        """Changes in batches, by path; a file that changed twice between two looks is told once. Raises EnvError."""
+        ...
+
+    async def __aenter__(self) -> "Watching": ...
+    async def __aexit__(self, *exc: object) -> None: ...
+
+
 class Execution(Protocol):
     """A command that runs. Leaving the `async with` block ends it and everything it started."""
 
@@ -115,12 +133,24 @@ class ExecutionEnv(Protocol):
         """The absolute path with links followed; the file need not exist."""
         ...
 
-    async def glob(self, pattern: str, *, under: str = ".", limit: int = 1_000) -> Found[str]:
-        """Files below a folder by path, relative to it: `*` and `?` within a name, `**` over folders."""
+    async def glob(self, pattern: str, *, under: str = ".", limit: int = 1_000, gitignore: bool = False) -> Found[str]:
+        """Files below a folder by path, relative to it: `*` and `?` within a name, `**` over folders.
+
+        With `gitignore`, those that a git repository ignores are left out, where there is one.
+        """
         ...
 
-    async def grep(self, pattern: str, *, under: str = ".", files: str = "**", limit: int = 1_000) -> Found[Match]:
+    async def grep(
+        self, pattern: str, *, under: str = ".", files: str = "**", limit: int = 1_000, gitignore: bool = False
+    ) -> Found[Match]:
         """Lines of text files that match an extended regular expression; `files` is a glob. `under` may be a file."""
+        ...
+
+    async def watch(self, path: str = ".") -> Watching:
+        """Watch a file, or all files below a folder but for `.git` and its like.
+
+        Every change after the return is told, within seconds. A bound on their number is an error, not a silence.
+        """
         ...
 
     async def close(self) -> None: ...

@@ -4,18 +4,18 @@
         def make_env(self, folder: Path) -> ExecutionEnv:
             return MyEnv(cwd=str(folder))
 
-The environment's `cwd` is an empty folder of a POSIX system with a shell, `sleep` and `setsid`. Needs pytest and
+The environment's `cwd` is an empty folder of a POSIX system with a shell, `sleep`, `setsid` and `git`. Needs pytest and
 pytest-asyncio.
 """
 
 import pytest
 
 from perdure.testing.env_exec_cases import ContainmentCases, ExecCases
-from perdure.testing.env_file_cases import FileCases, SearchCases
+from perdure.testing.env_file_cases import FileCases, SearchCases, WatchCases
 
 __all__ = ["EnvConformance"]
 
 
 @pytest.mark.asyncio
-class EnvConformance(FileCases, SearchCases, ExecCases, ContainmentCases):
+class EnvConformance(FileCases, SearchCases, WatchCases, ExecCases, ContainmentCases):
     """Everything that the environment protocol promises. Subclass it and write `make_env`."""

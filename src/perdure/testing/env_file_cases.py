@@ -1,10 +1,12 @@
 """The cases of the environment suite that touch files."""
 
+import asyncio
+
 import pytest
 
 from perdure.env.errors import BadPath, BadPattern, EnvError, FileNotThere, IsFolder, NotFolder
 from perdure.env.protocol import ExecutionEnv
-from perdure.testing.env_suite import EnvSuite, run
+from perdure.testing.env_suite import PATIENCE_SECONDS, EnvSuite, run
 
 ODD_NAMES = ("with space", "-dash", "Ünïcödé", "日本語", "quote'\"", "new\nline", "back\\slash", "$(echo x)", "*")
 
@@ -116,6 +118,9 @@ class SearchCases(EnvSuite):
         assert (await env.glob("**/*.py")).items == ("a.py", "d/.hidden.py", "d/c.py", "d/e/f.py")
         assert (await env.glob("d/?.py")).items == ("d/c.py",)
         assert (await env.glob("[!a].*")).items == ("b.txt",)
+        assert (await env.glob("**/d/*.py")).items == ("d/.hidden.py", "d/c.py")
+        assert (await env.glob("d/**")).items == ("d/.hidden.py", "d/c.py", "d/e/f.py")
+        assert (await env.glob("**/e/**/f.*")).items == ("d/e/f.py",)
         assert (await env.glob("**/*.py", under="d")).items == (".hidden.py", "c.py", "e/f.py")
 
     async def test_a_search_that_found_too_much_says_so(self, env: ExecutionEnv) -> None:
@@ -136,6 +141,28 @@ class SearchCases(EnvSuite):
         assert [match.path for match in (await env.grep("two", under="a.py")).items] == ["a.py"]
         assert (await env.grep("nowhere")).items == ()
 
+    async def test_what_git_ignores_is_left_out_when_asked_for(self, env: ExecutionEnv) -> None:
+        """Only in a repository; a file that is tracked, or new and not ignored, is there; one that was deleted not."""
+        for name in ("a", "lost", "new", "built/x", "sub/y", "sub/log"):
+            await env.write(name, b"word\n")
+        await env.write(".gitignore", b"built/\nlog\n")
+        everything = ("a", "built/x", "lost", "new", "sub/log", "sub/y")
+        assert tuple(match.path for match in (await env.grep("word", gitignore=True)).items) == everything
+        _, _, end = await run(env, "git init -q . && git add a lost && rm lost")
+        if end.code != 0:
+            pytest.skip("there is no git in this environment")
+        assert (await env.glob("**", gitignore=True)).items == (".gitignore", "a", "new", "sub/y")
+        assert (await env.glob("*", under="sub", gitignore=True)).items == ("y",)
+        found = (await env.grep("word", gitignore=True)).items
+        assert [(match.path, match.line, match.text) for match in found] == [
+            ("a", 1, "word"), ("new", 1, "word"), ("sub/y", 1, "word"),
+        ]  # fmt: skip
+        assert [match.path for match in (await env.grep("word", under="sub", gitignore=True)).items] == ["y"]
+        assert [match.path for match in (await env.grep("word", under="sub/y", gitignore=True)).items] == ["y"]
+        assert (await env.grep("word", files="*", gitignore=False)).items[0].path == "a"
+        with pytest.raises(BadPattern):
+            await env.grep("(", gitignore=True)
+
     async def test_a_very_long_line_is_cut(self, env: ExecutionEnv) -> None:
         await env.write("long", b"needle" + b"y" * 3_000_000 + b"\nneedle\n")
         first, second = (await env.grep("needle")).items
@@ -154,3 +181,38 @@ class SearchCases(EnvSuite):
             await env.glob("*", under="nowhere")
         with pytest.raises(FileNotThere):
             await env.grep("x", under="nowhere")
+
+
+class WatchCases(EnvSuite):
+    """Being told of changes."""
+
+    @pytest.mark.slow
+    async def test_every_change_after_the_beginning_is_told(self, env: ExecutionEnv) -> None:
+        for name in ("kept", "changed", "gone", ".git/x"):
+            await env.write(f"tree/{name}", b"1")
+        async with await env.watch("tree") as watching:
+            await env.write("tree/changed", b"22")
+            await env.write("tree/new/file", b"1")
+            await env.write("tree/.git/x", b"22")
+            await run(env, "rm tree/gone")
+            told: dict[str, str] = {}
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                async for batch in watching:
+                    told |= {change.path: change.kind for change in batch}
+                    if len(told) >= 3:
+                        break
+        assert told == {"changed": "modified", "gone": "deleted", "new/file": "added"}
+
+    @pytest.mark.slow
+    async def test_one_file_can_be_watched(self, env: ExecutionEnv) -> None:
+        await env.write("file", b"1")
+        async with await env.watch("file") as watching:
+            await env.write("other", b"")
+            await env.write("file", b"22")
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                batch = await anext(aiter(watching))
+        assert [(change.kind, change.path) for change in batch] == [("modified", "file")]
+
+    async def test_what_is_not_there_cannot_be_watched(self, env: ExecutionEnv) -> None:
+        with pytest.raises(FileNotThere):
+            await env.watch("nowhere")
