@@ -253,7 +253,7 @@ class _Summarizing:
             request = request_by_record(part.text, task_, asking.so_far)
         return msgspec.structs.replace(
             request,
-            session_id=f"perdure-{self.run.conversation_id}",
+            session_id=f"perdure-{self.agent.session_tag}-{self.run.conversation_id}",
             options=self.agent.settings.stream_options,
             load_blob=agent_blob(self.agent),
         )

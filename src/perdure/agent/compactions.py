@@ -83,7 +83,7 @@ async def show_started(
     if instructions is not None:
         slot["instructions"] = instructions
     kept = {key: other for key, other in shown(live).items() if other["status"] in GOING_ON}
-    op = "replace" if "compactions" in live else "add"
+    op = "replace" if live is None or "compactions" in live else "add"
     ops: list[Operation] = [{"op": op, "path": "/compactions", "value": {**kept, str(id): slot}}]
     await tx.patch(LiveDoc, conversation, ops)
 

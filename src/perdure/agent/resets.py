@@ -7,6 +7,7 @@ from perdure.agent.documents import LiveDoc
 from perdure.agent.entries import ResetEntry, put
 from perdure.agent.runs import finish_run, place_queued
 from perdure.agent.submissions import Draft, Settled, queued_items, write_draft
+from perdure.base.errors import InvalidValue
 from perdure.base.ids import ConversationId
 from perdure.base.text import well_formed
 from perdure.models.messages import UserMessage
@@ -17,8 +18,10 @@ from perdure.tasks.transaction import TaskTransaction
 ENDED: Final = Settled("unanswered", reason="reset", detail="a new context was begun before there was an answer")
 
 
-def reset_draft(note: str | None, request_id: str | None = None) -> Draft:
-    """The write that begins a new context, from a note if there is one."""
+def reset_draft(note: Any, request_id: str | None = None) -> Draft:
+    """The write that begins a new context, from a note if there is one. Raises `InvalidValue` for an empty one."""
+    if note is not None and (not isinstance(note, str) or not note.strip()):
+        raise InvalidValue("a handoff is a text that is not empty", hint="reset() alone begins with nothing")
     message = None if note is None else UserMessage(well_formed(note))
     return write_draft(ResetEntry(message), request_id=request_id, head=True)
 

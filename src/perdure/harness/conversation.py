@@ -10,7 +10,7 @@ from perdure.agent.estimate import tokens_in_use
 from perdure.agent.resets import reset_draft
 from perdure.agent.submissions import Draft, WhenBusy, input_draft, write_draft
 from perdure.agent.usage import total
-from perdure.base.errors import InvalidValue, NotFound
+from perdure.base.errors import NotFound
 from perdure.base.ids import ConversationId, EntryId, TaskId
 from perdure.extensions.results import UNSET
 from perdure.harness.compaction import Compaction
@@ -81,8 +81,6 @@ class Conversation:
     async def reset(self, handoff: str | None = None, *, request_id: str | None = None) -> Submission:
         """Begin a new context, from a note if there is one: placed like a write. Between two rounds of tools it ends
         the run, whose inputs settle `reset`; what else is queued goes on in the new context. Nothing is deleted."""
-        if handoff is not None and (not isinstance(handoff, str) or not handoff.strip()):
-            raise InvalidValue("a handoff is a text that is not empty", hint="reset() alone begins with nothing")
         return await self._admit(reset_draft(handoff, request_id))
 
     async def wait_idle(self) -> None:
