@@ -1,6 +1,7 @@
 """Debug mode: what is handed out is shared, and says so to whoever tries to change it."""
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -33,14 +34,15 @@ async def test_values_of_snapshots_and_frames_refuse_changes_and_their_copies_do
             await session.value_of(Loose, ROOT),
             await session.snapshot_at(Kept, ROOT, at),
         ]
+    changes: list[Callable[[Any], Any]] = [
+        lambda value: value.update(a=1),
+        lambda value: value.pop("list"),
+        lambda value: value["list"].append(1),
+        lambda value: value["list"][1]["deep"].append(1),
+        lambda value: value["list"].sort(),
+    ]
     for value in handed:
-        for change in (
-            lambda value: value.update(a=1),
-            lambda value: value.pop("list"),
-            lambda value: value["list"].append(1),
-            lambda value: value["list"][1]["deep"].append(1),
-            lambda value: value["list"].sort(),
-        ):
+        for change in changes:
             with pytest.raises(InvalidValue, match="shared"):
                 change(value)
         for mine in (copy.deepcopy(value), {**value, "list": copy.copy(value["list"])}):
@@ -49,7 +51,8 @@ async def test_values_of_snapshots_and_frames_refuse_changes_and_their_copies_do
         async with session.transaction() as tx:  # what was handed out may be put into another document
             await tx.set(Kept, ROOT, value)
             (await tx.doc(Kept, ROOT))["again"] = value
-        assert (await session.snapshot(Kept, ROOT))["again"] == value
+        kept: Any = await session.snapshot(Kept, ROOT)
+        assert kept["again"] == value
 
 
 async def test_without_debug_mode_nothing_is_copied() -> None:

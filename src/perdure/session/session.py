@@ -7,20 +7,16 @@ from typing import Any, Generic, Self, TypeVar
 
 from perdure.base.clock import Clock, SystemClock
 from perdure.base.errors import Error, SessionClosed, SessionPoisoned, StorageRejected
-from perdure.base.frozen import debugging, frozen
 from perdure.base.ids import ROOT, ConversationId, EntryId
-from perdure.base.jsonvalue import Json
 from perdure.session.commit import Commit, build
+from perdure.session.committed import CommittedReads
 from perdure.session.documents import Document
 from perdure.session.forks import value_at
 from perdure.session.line import Line
-from perdure.session.publication import DocumentKey, Publication
-from perdure.session.state import DocumentState
-from perdure.session.store import Store
+from perdure.session.publication import Publication
 from perdure.session.transaction import Transaction
 from perdure.session.watch import Watch, Watches
 from perdure.storage.protocol import ImmediateStorage, PipelinedStorage, Storage
-from perdure.storage.records import Conversation
 
 X = TypeVar("X", bound=Transaction)
 T = TypeVar("T")
@@ -28,7 +24,7 @@ Rule = Callable[[Any], Awaitable[None]]
 Listener = Callable[[Publication], None]
 
 
-class Session(Generic[X]):
+class Session(CommittedReads, Generic[X]):
     """One session, open for writing. `transaction_type` is what its blocks hand out.
 
     `rules` run at the end of every block, on the final candidate state, and may add writes or raise to roll back.
@@ -36,9 +32,8 @@ class Session(Generic[X]):
     """
 
     def __init__(self, storage: Storage, *, transaction_type: type[X], clock: Clock | None = None) -> None:
+        super().__init__(storage)
         self.clock: Clock = clock or SystemClock()
-        self.storage = storage
-        self.store = Store(storage, self._wait_flushed)
         self.rules: list[Rule] = []
         self.adopters: list[Listener] = []
         self.listeners: list[Listener] = []
@@ -48,15 +43,10 @@ class Session(Generic[X]):
         self.watches = Watches(self)
         self.tasks: Any = None
         """What schedules the session's tasks; the room above sets it."""
-        self.flushed = 0
         self._transaction_type = transaction_type
         self._pipeline = storage if isinstance(storage, PipelinedStorage) and storage.pipelined else None
         self._immediate = storage if isinstance(storage, ImmediateStorage) else None
-        self._last_flush: asyncio.Future[int] | None = None
         self._storing: asyncio.Future[None] | None = None
-        self._failed: Error | None = None
-        self._closed = False
-        self._freeze = debugging()
 
     # opening and closing
 
@@ -120,18 +110,6 @@ class Session(Generic[X]):
     def seq(self) -> int:
         """The newest commit, flushed or not."""
         return self.store.seq
-
-    @property
-    def usable(self) -> bool:
-        """Whether it is neither closed nor poisoned."""
-        return self._failed is None and not self._closed
-
-    def check_usable(self) -> None:
-        """Raise if the session is closed or poisoned."""
-        if self._failed is not None:
-            raise self._poisoned()
-        if self._closed:
-            raise SessionClosed("the session was closed")
 
     # transactions
 
@@ -256,70 +234,6 @@ class Session(Generic[X]):
             self.line.close(self._poisoned())
             self.watches.close()
             self._tell_end(self._poisoned())
-
-    def _poisoned(self) -> SessionPoisoned:
-        cause = self._failed
-        certain = cause.certain if cause is not None else "unknown"
-        poisoned = SessionPoisoned(
-            f"a commit failed and nothing more can be stored: {cause}",
-            hint="mend the cause, then open the session anew: it goes on from what is stored",
-            certain=certain,
-        )
-        poisoned.__cause__ = cause
-        return poisoned
-
-    async def _wait_flushed(self) -> None:
-        flush = self._last_flush
-        if flush is not None and not flush.done():
-            await asyncio.shield(flush)
-
-    def at_hand(self, key: DocumentKey) -> DocumentState | None:
-        """A document's committed state if it is in memory and stored; None says nothing: ask `value_of`."""
-        state = self.store.working.documents.get(key)
-        return state if state is not None and state.seq <= self.flushed and self.usable else None
-
-    # reading outside transactions: committed and flushed state only
-
-    async def conversation(self, id: ConversationId) -> Conversation | None:
-        """A conversation's record, or None."""
-        self.check_usable()
-        found = await self.store.conversation(id)
-        await self._wait_flushed()
-        return found
-
-    async def snapshot(self, kind: Document[T], scope_id: int | None = None, *, key: str | None = None) -> T | None:
-        """A document's committed value in its declared type, or None where there is none. Not for changing."""
-        value = await self.value_of(kind, scope_id, key=key)
-        return None if value is None else kind.codec.from_json(value)
-
-    async def value_of(self, kind: Document[Any], scope_id: int | None = None, *, key: str | None = None) -> Json:
-        """A document's committed value as shared JSON, or None where there is none."""
-        if self._failed is not None or self._closed:
-            self.check_usable()
-        where = self.store.key_of(kind, scope_id, key)
-        known = self.store.working.documents
-        state = known[where] if where in known else await self.store.document(where)
-        if self._last_flush is not None:
-            await self._wait_flushed()
-        return None if state is None else self._shared(kind.current(state.value, state.version))
-
-    def _shared(self, value: Json) -> Json:
-        return frozen(value) if self._freeze else value
-
-    async def document_keys(
-        self,
-        kind: Document[Any],
-        scope_id: int | None = None,
-        *,
-        prefix: str = "",
-        after: str | None = None,
-        limit: int = 100,
-    ) -> list[str]:
-        """The committed keys of a family, those that begin with `prefix`, in code point order; at most `limit`, and
-        the next page is the one `after` the last key."""
-        self.check_usable()
-        family = self.store.family_of(kind, scope_id)
-        return await self.store.member_keys(family, prefix=prefix, after=after, limit=limit)
 
     async def snapshot_at(
         self, kind: Document[T], conversation: ConversationId, entry_id: EntryId, *, key: str | None = None

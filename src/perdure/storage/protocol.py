@@ -34,7 +34,52 @@ Durability = Literal["power", "process"]
 """What a commit survives once it returns: the loss of power, or only the death of the process."""
 
 
-class Storage(Protocol):
+class DocumentReads(Protocol):
+    """How documents are found and read."""
+
+    async def scan_documents(
+        self,
+        scope: Scope,
+        scope_id: int,
+        *,
+        kind: str | None = None,
+        at: int | None = None,
+        retired: bool = False,
+        cursor: int = 0,
+        limit: int = 100,
+    ) -> Sequence[Document]:
+        """Documents of a scope, by id: those alive at commit `at`, by default those alive now; with `retired` all that
+        ever were."""
+        ...
+
+    async def scan_members(
+        self,
+        scope: Scope,
+        scope_id: int,
+        kind: str,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        at: int | None = None,
+        limit: int = 100,
+    ) -> Sequence[Document]:
+        """Members of a family whose keys begin with `prefix`, by key in code point order: those alive at commit `at`,
+        by default those alive now. The next page begins after the last member's key."""
+        ...
+
+    async def find_document(
+        self, scope: Scope, scope_id: int, kind: str, key: str | None, *, at: int | None = None
+    ) -> Document | None:
+        """The incarnation alive at commit `at`, by default now; `key` None: the document that stands alone."""
+        ...
+
+    async def document(self, id: DocumentId, at: int | None = None) -> StoredDocument | None:
+        """Newest base at or before commit `at` (default: now) with its deltas up to it. None before its first base,
+        or where a document that is not rewindable no longer has that point."""
+        ...
+
+
+class Storage(DocumentReads, Protocol):
     """One session's records. Calls come from one event loop; `commit` is never called twice at a time."""
 
     @property
@@ -123,47 +168,6 @@ class Storage(Protocol):
         limit: int = 100,
     ) -> Sequence[Submission]:
         """By id, oldest first. `live`: queued or placed. At least one of conversation or live=True is given."""
-        ...
-
-    async def scan_documents(
-        self,
-        scope: Scope,
-        scope_id: int,
-        *,
-        kind: str | None = None,
-        at: int | None = None,
-        retired: bool = False,
-        cursor: int = 0,
-        limit: int = 100,
-    ) -> Sequence[Document]:
-        """Documents of a scope, by id: those alive at commit `at`, by default those alive now; with `retired` all that
-        ever were."""
-        ...
-
-    async def scan_members(
-        self,
-        scope: Scope,
-        scope_id: int,
-        kind: str,
-        *,
-        prefix: str = "",
-        after: str | None = None,
-        at: int | None = None,
-        limit: int = 100,
-    ) -> Sequence[Document]:
-        """Members of a family whose keys begin with `prefix`, by key in code point order: those alive at commit `at`,
-        by default those alive now. The next page begins after the last member's key."""
-        ...
-
-    async def find_document(
-        self, scope: Scope, scope_id: int, kind: str, key: str | None, *, at: int | None = None
-    ) -> Document | None:
-        """The incarnation alive at commit `at`, by default now; `key` None: the document that stands alone."""
-        ...
-
-    async def document(self, id: DocumentId, at: int | None = None) -> StoredDocument | None:
-        """Newest base at or before commit `at` (default: now) with its deltas up to it. None before its first base,
-        or where a document that is not rewindable no longer has that point."""
         ...
 
 

@@ -13,6 +13,7 @@ import pytest
 from perdure.testing.reopening import ReopeningStorage
 from perdure.testing.storage_commit_cases import AtomicityCases, ContentCases, OpenCases
 from perdure.testing.storage_document_cases import DocumentCases
+from perdure.testing.storage_family_cases import FamilyCases
 from perdure.testing.storage_scan_cases import EntryCases, TaskCases
 from perdure.testing.storage_suite import Script, created, updated
 
@@ -20,5 +21,5 @@ __all__ = ["ReopeningStorage", "Script", "StorageConformance", "created", "updat
 
 
 @pytest.mark.asyncio
-class StorageConformance(OpenCases, AtomicityCases, ContentCases, EntryCases, TaskCases, DocumentCases):
+class StorageConformance(OpenCases, AtomicityCases, ContentCases, EntryCases, TaskCases, DocumentCases, FamilyCases):
     """Everything that the storage protocol promises. Subclass it and write `make_storage`."""
