@@ -12,6 +12,7 @@ PROMISED = {
         Next Outcome Registry Remove RequestConflict SectionContext Settings Settled Sleep StorageInUse
         StoredTask Task TaskRun ToolCall ToolContext ToolError ToolResult UNSET Unanswered Wait Wake
         WakeReason document_family entry phase plain task""",
+    "perdure.events": "AnyEvent EventStream MessageEnd MessageUpdate RunEnd Snapshot ToolEnd TurnEnd fold_entries",
     "perdure.tools": "coding_tools",
     "perdure.wakes": "Expired Signalled Tasks Time WakeReason",
     "perdure.testing": "FakeClock ScriptedModel crash env_conformance storage_conformance",
