@@ -124,7 +124,7 @@ async def end_round(this: Any, run: TaskRun, answer: EntryId, tasks: list[TaskId
     prepared."""
     agent: Agent = run.host
     outcomes = await run.outcomes(tasks or ())
-    stopped = any(isinstance(o, Completed) and isinstance(read_control(o.value), Terminate) for o in outcomes)
+    stopped = any(isinstance(o, Completed) and o.value == {"terminate": True} for o in outcomes)
     controls = await round_controls(agent, run, answer)
     if notes := [control.note for control in controls if isinstance(control, Handoff)]:
         return await hand_off(this, run, "\n\n".join(notes))
