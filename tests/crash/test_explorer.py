@@ -1,5 +1,6 @@
 """The explorer finds what it is there to find: each planted fault breaks the law that forbids it."""
 
+import gc
 import re
 from collections.abc import Callable
 from typing import Any
@@ -122,6 +123,17 @@ def test_a_phase_that_acts_without_a_key_breaks_the_second_law(snapshots: bool) 
 
     with pytest.raises(LawBroken, match="act of task"):
         explore(Scenario("careless", start, registry=one_tool(runs)), ["memory"], snapshots=snapshots)
+
+
+def test_no_process_of_an_exploration_is_kept_in_memory_once_it_is_over() -> None:
+    def kept() -> int:
+        gc.collect()
+        return sum(isinstance(one, Process) for one in gc.get_objects())
+
+    before = kept()
+    explore(going(one_tool(runs)), ["memory"], stops=["after"])
+    process_of_now.clear()
+    assert kept() <= before
 
 
 def test_a_failing_run_is_repeated_by_its_stops() -> None:

@@ -10,7 +10,7 @@ from perdure.models.messages import AssistantMessage, Message, ToolOffer
 ThinkingLevel = Literal["off", "minimal", "low", "medium", "high"]
 
 
-class ModelRequest(msgspec.Struct, frozen=True, gc=False):
+class ModelRequest(msgspec.Struct, frozen=True):
     """One request. `messages` obey the provider's pairing rules and hold no system messages unless the model takes
     them in the middle of a conversation (`Model.system_updates`); `system` is the prompt at the front."""
 
