@@ -39,7 +39,7 @@ def test_wait_carries_the_tasks_once_each_and_the_policy(run: Deciding) -> None:
 
 
 def test_sleep_carries_its_deadline_in_whole_milliseconds_and_its_keys_in_order(run: Deciding) -> None:
-    keys = [SignalKey("app.b", "2"), SignalKey("app.a", "1"), SignalKey("app.b", "2")]
+    keys: Any = [SignalKey("app.b", "2"), SignalKey("app.a", "1"), SignalKey("app.b", "2")]
     decision = run.sleep(until=10.0001, signals=keys, then=THIS.settle, ids=[ONE])
     assert isinstance(decision, SleepFor)
     assert decision.until == 10001, "rounded up, so that it is never early"

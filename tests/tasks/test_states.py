@@ -43,7 +43,7 @@ from tests.tasks.shop import FIRST, PAYMENT, Payment, pending, running, standing
 
 HERE = Checkpoint("settle", {"ids": [1]})
 WAKE = Signalled("app.ci", "done")
-KEYS = (SignalKey("app.ci", "done"), SignalKey("app.ci", "a/b"))
+KEYS: Any = (SignalKey("app.ci", "done"), SignalKey("app.ci", "a/b"))
 WAITING = Waiting(HERE, (TaskId(8), TaskId(9)), "any")
 SLEEPING = Sleeping(HERE, 5000, KEYS)
 DONE = Completed({"number": 1})

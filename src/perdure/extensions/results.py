@@ -131,7 +131,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=False):
 class Sleep(msgspec.Struct, Generic[C], frozen=True):
     """Park the call until a time, a signal, or whichever comes first; the tool then runs again with `ctx.wake`."""
 
-    signals: Sequence[SignalKey] = ()
+    signals: Sequence[SignalKey[Any]] = ()
     until: float | datetime | None = None
     checkpoint: C | None = None
 

@@ -6,6 +6,7 @@ from perdure.tasks.consequences import check_wait
 from perdure.tasks.decisions import Abort, Complete, Fail, Goto, SleepFor, WaitFor
 from perdure.tasks.outcomes import Aborted, Completed, Failed, Faulted
 from perdure.tasks.ownership import Tree
+from perdure.tasks.signals import check_keys
 from perdure.tasks.states import Sleeping, Waiting, apply_state, checkpointed, gone_to, hold
 from perdure.tasks.transaction import TaskTransaction
 
@@ -27,6 +28,7 @@ async def apply_decision(tx: TaskTransaction, tree: Tree, record: Task) -> None:
         case SleepFor(checkpoint=checkpoint, until=until, signals=signals):
             if until is None and not signals:
                 raise InvalidDecision("a sleep without an end", hint="give until=, signals=, or both")
+            check_keys(record, signals)
             record = apply_state(record, Sleeping(checkpoint, until, signals))
         case Complete(result=result):
             record = hold(record, Completed(result))

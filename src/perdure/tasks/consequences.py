@@ -9,9 +9,10 @@ from perdure.storage.records import LiveTask, Task
 from perdure.tasks.index import Index
 from perdure.tasks.outcomes import Completed
 from perdure.tasks.ownership import Tree
-from perdure.tasks.states import Completing, Sleeping, Waiting, awakened, end, outcome_of, state_of
+from perdure.tasks.signals import awakening
+from perdure.tasks.states import Completing, Waiting, awakened, end, outcome_of, state_of
 from perdure.tasks.transaction import TaskTransaction
-from perdure.tasks.wakes import Expired, Tasks, Time, WakeReason
+from perdure.tasks.wakes import Tasks, WakeReason
 
 DOCUMENTS_MEMO = "perdure.documents"
 """Marks a task that has documents of its own: they retire when it ends."""
@@ -126,12 +127,10 @@ class Consequences:
             self.wake(task, Tasks(ended))
 
     def _look_at_sleeping(self, task: Task) -> None:
-        state = state_of(task)
-        assert isinstance(state, Sleeping)
         if task.abort_requested and not self.tree.busy_below(task.id):
             self.wake(task, None)
-        elif state.until is not None and state.until <= self.tx.now_millis:
-            self.wake(task, Expired() if state.signals else Time())
+        elif (awake := awakening(task, self.tx.now_millis)) is not None:
+            self.tx.put_task(awake)
 
     async def _abort_instead(self, task: Task) -> bool:
         """A marked task stops waiting at once; its abort handler runs when all below it has ended."""

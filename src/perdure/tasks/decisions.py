@@ -45,7 +45,7 @@ class SleepFor(Next[Never]):
 
     __slots__ = ("checkpoint", "signals", "until")
 
-    def __init__(self, checkpoint: Checkpoint, until: int | None, signals: tuple[SignalKey, ...]) -> None:
+    def __init__(self, checkpoint: Checkpoint, until: int | None, signals: tuple[SignalKey[Any], ...]) -> None:
         self.checkpoint = checkpoint
         self.until = until
         self.signals = signals
@@ -108,7 +108,7 @@ class Decisions:
     def sleep(
         self,
         then: BoundPhase[P],
-        signals: Sequence[SignalKey] = (),
+        signals: Sequence[SignalKey[Any]] = (),
         until: float | datetime | None = None,
         *args: P.args,
         **kwargs: P.kwargs,

@@ -1,7 +1,7 @@
 """What a phase gets: one invocation of one task."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from perdure.base import jsonvalue
 from perdure.base.errors import InvalidDecision, InvocationEnded, NotFound
@@ -9,12 +9,16 @@ from perdure.base.ids import ConversationId, TaskId
 from perdure.base.typed import codec
 from perdure.session.documents import Document
 from perdure.storage.records import Task
+from perdure.tasks import signals
 from perdure.tasks.decisions import Decisions, Next
 from perdure.tasks.definition import TaskDefinition
 from perdure.tasks.outcomes import Outcome
+from perdure.tasks.signals import Signal, SignalState
 from perdure.tasks.states import Running, check_memo_name, decode_memos, outcome_of, state_of, with_memo
 from perdure.tasks.transaction import TaskTransaction
 from perdure.tasks.wakes import WakeReason
+
+T = TypeVar("T")
 
 
 class TaskRun(Decisions):
@@ -89,6 +93,13 @@ class TaskRun(Decisions):
         if type is None or stored is None:
             return stored
         return codec(type, where=f"memo {name}").from_json(stored)
+
+    async def read_signal(self, signal: Signal[T], key: str) -> SignalState[T] | None:
+        """What a key of this task holds: its value, `expired`, or None while nothing came. Costs no storage access.
+
+        It does not depend on the wake. A value of an older version of the signal is migrated."""
+        self.check_running()
+        return signals.read(self.record, signal, key)
 
     async def outcomes(self, ids: Sequence[TaskId]) -> list[Outcome]:
         """How ended tasks ended, in the order asked for. Raises if one is still live or never was."""

@@ -1,6 +1,6 @@
 """The state of a task, typed, and the pure transitions between states: from record and event to the next record."""
 
-from typing import Any, Final, Literal
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -14,10 +14,11 @@ from perdure.tasks.wakes import WakeReason
 
 Policy = Literal["fail_fast", "all_settled", "any"]
 RESERVED_MEMOS: Final = "perdure."
+T = TypeVar("T")
 
 
-class SignalKey(msgspec.Struct, frozen=True, gc=False):
-    """The key of one wait for a signal."""
+class SignalKey(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """The key of one wait for a signal, whose values are of type `T`."""
 
     signal: str
     key: str
@@ -66,7 +67,7 @@ class Sleeping(_State, frozen=True, gc=False):
 
     checkpoint: Checkpoint
     until: int | None = None
-    signals: tuple[SignalKey, ...] = ()
+    signals: tuple[SignalKey[Any], ...] = ()
 
 
 class Completing(_State, frozen=True, gc=False):
@@ -269,6 +270,11 @@ def _same(one: Checkpoint, other: Checkpoint) -> bool:
 def decode_memos(memos: bytes | None) -> dict[str, Json]:
     """The small values stored with a live task."""
     return {} if memos is None else _memos_decoder.decode(memos)
+
+
+def encode_memos(memos: dict[str, Json]) -> bytes | None:
+    """The memos as they are stored; None where there are none."""
+    return _encode(memos) if memos else None
 
 
 def with_memo(record: Task, name: str, value: Json) -> Task:

@@ -1,18 +1,23 @@
 """A transaction that knows tasks and who owns them."""
 
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from perdure.base import jsonvalue
 from perdure.base.clock import to_millis
-from perdure.base.errors import InvalidDecision, InvocationEnded, NotFound, OwnershipRefused, Refused
+from perdure.base.errors import InvalidDecision, InvalidValue, InvocationEnded, NotFound, OwnershipRefused, Refused
 from perdure.base.ids import ConversationId, EntryId, TaskId
+from perdure.base.jsonvalue import Json
 from perdure.session import forks
 from perdure.session.transaction import Transaction
 from perdure.tasks.decisions import Decisions, Next, decide_checkpoint
 from perdure.tasks.definition import task_definition
 from perdure.tasks.phases import BoundPhase
+from perdure.tasks.signals import LARGE_BYTES, LargeSignal, Signal, SignalResult, deliver, is_closed
 from perdure.tasks.states import Checkpoint, Pending, new_task
+
+T = TypeVar("T")
 
 
 class TaskTransaction(Transaction, Decisions):
@@ -89,6 +94,34 @@ class TaskTransaction(Transaction, Decisions):
             raise NotFound(f"no task {id}")
         marked: bool = await self._session.tasks.mark(self, id, background=background)
         return marked
+
+    async def signal(self, id: TaskId, signal: Signal[T], key: str, value: T) -> SignalResult:
+        """Deliver a value to a task in this commit: `delivered`, `duplicate` (the first value for a key is kept),
+        `invalid`, `closed` or `not_found`. It is kept if it comes before the task sleeps on the key."""
+        return await self._signal(id, signal, key, lambda: signal.to_json(value))
+
+    async def signal_json(self, id: TaskId, signal: Signal[Any], key: str, data: Json) -> SignalResult:
+        """Deliver JSON from outside, in the same way; what does not fit the signal's type is `invalid`."""
+        return await self._signal(id, signal, key, lambda: signal.from_raw(data))
+
+    async def _signal(self, id: TaskId, signal: Signal[Any], key: str, value: Callable[[], Json]) -> SignalResult:
+        self.check_open()
+        signal.key(key)
+        record = await self.task(id)
+        if record is None:
+            return "not_found"
+        if is_closed(record):
+            return "closed"
+        try:
+            checked = value()
+        except InvalidValue:
+            return "invalid"
+        result, after = deliver(record, signal, key, checked, self.now_millis)
+        if after is not record:
+            self.put_task(after)
+        if result == "delivered" and (size := len(jsonvalue.encode(checked))) > LARGE_BYTES:
+            self._session.tasks.report(f"signal {signal.name} to task {id}", LargeSignal(size))
+        return result
 
     @property
     def now_millis(self) -> int:
