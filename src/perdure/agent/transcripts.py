@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from perdure.agent.context import Context, ContextBuilder, ContextEntry
 from perdure.agent.prompt import PromptState
+from perdure.base.errors import NotFound
 from perdure.base.ids import ConversationId, EntryId
 from perdure.models.messages import AssistantMessage, Message
 from perdure.session.publication import Publication
@@ -95,6 +96,16 @@ class Transcripts:
         """The transcript if it is in memory, as of the newest commit."""
         return self._loaded.get(conversation)
 
+    async def context_at(self, conversation: ConversationId, newest: EntryId) -> Context:
+        """The context as it was when `newest` was the newest entry, read from storage. Raises `NotFound` if the
+        conversation does not see that entry."""
+        transcript = await self._read(conversation, newest)
+        if transcript.newest != newest:
+            if await self._session.conversation(conversation) is None:
+                raise NotFound(f"no conversation {conversation}")
+            raise NotFound(f"conversation {conversation} has no entry {newest}")
+        return transcript.context()
+
     async def _load(self, conversation: ConversationId, loading: "_Loading") -> None:
         try:
             transcript = await self._read(conversation)
@@ -105,13 +116,14 @@ class Transcripts:
         finally:
             del self._loading[conversation]
 
-    async def _read(self, conversation: ConversationId) -> Transcript:
+    async def _read(self, conversation: ConversationId, up_to: EntryId | None = None) -> Transcript:
         transcript = Transcript()
         storage = await self._session.store.settled()
-        head = await storage.latest_head(conversation)
+        head = await storage.latest_head(conversation, up_to)
+        before = None if up_to is None else EntryId(up_to + 1)
         after = EntryId(head.head - 1) if head is not None and head.head is not None else None
         while True:
-            page = await storage.scan_entries(conversation, after=after, limit=PAGE)
+            page = await storage.scan_entries(conversation, after=after, before=before, limit=PAGE)
             for entry in page:
                 transcript.append(entry)
             if len(page) < PAGE:

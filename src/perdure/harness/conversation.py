@@ -5,31 +5,19 @@ from typing import Any, Literal
 
 from perdure.agent.agent import AgentNames
 from perdure.agent.configure import configure
-from perdure.agent.documents import LiveDoc, UsageDoc
-from perdure.agent.estimate import tokens_in_use
 from perdure.agent.resets import reset_draft
 from perdure.agent.submissions import Draft, WhenBusy, input_draft, write_draft
-from perdure.agent.usage import total
-from perdure.base.errors import NotFound
 from perdure.base.ids import ConversationId, EntryId, TaskId
 from perdure.extensions.results import UNSET
 from perdure.harness.compaction import Compaction
 from perdure.harness.event_stream import EventStream
+from perdure.harness.reading import ConversationReads
 from perdure.harness.submission import Submission
-from perdure.models.messages import Message
 from perdure.session.watch import Watch
-from perdure.storage.records import Entry
 
 
-class Conversation:
+class Conversation(ConversationReads):
     """A handle: it holds no state but the id, so any number may exist."""
-
-    def __init__(self, harness: Any, id: ConversationId) -> None:
-        self._harness = harness
-        self.id = id
-
-    def __repr__(self) -> str:
-        return f"Conversation({self.id})"
 
     async def submit(
         self,
@@ -126,28 +114,6 @@ class Conversation:
         id: ConversationId = await self._harness.actions.fork(self.id, entry_id, owner=owner, key=key)
         return Conversation(self._harness, id)
 
-    async def messages(self) -> list[Message]:
-        """What a model would read now: the active range, paired and in order."""
-        transcript = await self._harness.agent.transcripts.get(self.id)
-        await self._harness.session.store.settled()
-        found: list[Message] = transcript.context().messages
-        return found
-
-    async def entries(
-        self,
-        *,
-        after: EntryId | None = None,
-        before: EntryId | None = None,
-        newest_first: bool = False,
-        limit: int = 100,
-    ) -> list[Entry]:
-        """A page of the stored transcript, ancestors included."""
-        storage = await self._harness.session.store.settled()
-        order = "newest" if newest_first else "oldest"
-        if await self._harness.session.conversation(self.id) is None:
-            raise NotFound(f"no conversation {self.id}")
-        return list(await storage.scan_entries(self.id, after=after, before=before, order=order, limit=limit))
-
     def watch(self, *, after: str | None = None) -> AbstractAsyncContextManager[Watch]:
         """Watch the conversation: `async with conversation.watch() as watch: async for frame in watch: …`
 
@@ -164,18 +130,3 @@ class Conversation:
         what is new. A consumer that lags gets a fresh `Snapshot`. `after` as in `watch`."""
         found: AbstractAsyncContextManager[EventStream] = self._harness.views.events(self.id, after)
         return found
-
-    async def live(self) -> Any:
-        """What happens now: the run, the streaming answer, tool calls. Shared JSON, not for changing."""
-        return await self._harness.session.value_of(LiveDoc, self.id)
-
-    async def context_tokens(self) -> int:
-        """Tokens that the next request takes before its answer: counted by the provider up to the newest answer,
-        estimated after it."""
-        transcript = await self._harness.agent.transcripts.get(self.id)
-        return tokens_in_use(transcript.context())
-
-    async def usage(self) -> dict[str, Any]:
-        """What this conversation's own requests and tools used."""
-        value = await self._harness.session.value_of(UsageDoc, self.id)
-        return total([value] if value is not None else [])
