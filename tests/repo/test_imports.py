@@ -19,6 +19,7 @@ PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf
 LAYERS: list[str] = PROJECT["tool"]["importlinter"]["contracts"][0]["layers"]
 PICTURE = re.compile(r"```text\n(doors .*?)```", re.DOTALL)
 
+DOORS = {"perdure", "perdure.events", "perdure.wakes"}
 ABOVE_THE_PUBLIC_NAMES = {"cli", "tui", "web", "testing", "server", "subagents", "hosting"}
 MAY_IMPORT_TESTING = {"testing", "perdure.cli.tour", "perdure.cli.tour_agent", "perdure.cli.chaos", "perdure.cli.bench"}
 TOOLS_MAY_IMPORT = {"tools", "extensions", "env", "base"}
@@ -64,7 +65,7 @@ def broken_rules(sources: Iterable[Source]) -> Iterator[str]:
         here = room_of(source.module)
         for line, module in imported(source) if here else ():
             place, there = f"{source.path}:{line}", room_of(module)
-            if module in {"perdure", "perdure.wakes"} and here not in ABOVE_THE_PUBLIC_NAMES | {"wakes"}:
+            if module in DOORS and here not in ABOVE_THE_PUBLIC_NAMES | {"events", "wakes"}:
                 yield f"{place}: a room imports the public names of the whole"
             if there == "testing" and not {here, source.module} & MAY_IMPORT_TESTING:
                 yield f"{place}: the program imports what is for tests"

@@ -27,7 +27,7 @@ INITS_WITH_NAMES = {"src/perdure/__init__.py", "src/perdure/tools/__init__.py", 
 """All other `__init__.py` are a docstring: what the room owns and what it may import."""
 
 ENTRY_POINTS = (
-    "perdure", "perdure.wakes", "perdure.cli.main", "perdure.cli.__main__", "perdure.env.launcher",
+    "perdure", "perdure.events", "perdure.wakes", "perdure.cli.main", "perdure.cli.__main__", "perdure.env.launcher",
     "perdure.env.ssh", "perdure.env.container",
 )  # fmt: skip
 """What a user imports or runs. `perdure.testing` is public too, but what nothing here uses is dead there as well."""
