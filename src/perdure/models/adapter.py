@@ -136,14 +136,14 @@ def to_target(model: Model, endpoint: Endpoint) -> Target:
         documents = profile.get("supported_document_media_types", ())
         return bool(profile.get("supports_document_input", True) and media_type in documents)
 
-    return Target(
-        model.system, takes, profile.get("tool_call_id_length"), bool(profile.get("supports_image_output", False))
-    )
+    back = endpoint.provider.images_back and bool(profile.get("supports_image_output", False))
+    return Target(model.system, takes, profile.get("tool_call_id_length"), back)
 
 
 def to_settings(request: ModelRequest, endpoint: Endpoint) -> ModelSettings:
     """The request's options as the library's settings. Unknown ones go through: they are the provider's own."""
-    settings: dict[str, Any] = {"cache": True, **request.options}
+    # the library would explain to some models a marking of system messages that is never used here
+    settings: dict[str, Any] = {"cache": True, "framing_announcement": "never", **request.options}
     if endpoint.provider.name != "bedrock":  # its retries are switched off where its client is made
         settings["max_retries"] = 0
     if request.thinking is not None:

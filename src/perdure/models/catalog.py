@@ -32,6 +32,8 @@ class Provider(msgspec.Struct, frozen=True, gc=False):
     own address; an empty text stands for every model."""
     session_header: str | None = None
     """The header by which requests of one conversation find the same machine, and so a warm prompt cache."""
+    images_back: bool = False
+    """Takes images that a model made back as the model's own words."""
     more_images: frozenset[str] = frozenset()
     """Image types it takes beside the common ones."""
     prices: str | None = None
@@ -73,6 +75,7 @@ PROVIDERS: Final[dict[str, Provider]] = {
             extra="google",
             keys=("GOOGLE_API_KEY", "GEMINI_API_KEY"),
             base_url_variable="GOOGLE_GEMINI_BASE_URL",
+            images_back=True,
             more_images=frozenset({"image/heic", "image/heif"}),
         ),
         Provider(
