@@ -225,7 +225,8 @@ async def test_control_that_makes_no_sense_is_an_error_result(names: Any) -> Non
 
 
 async def test_a_result_hook_may_put_control_on_a_result_and_take_it_off() -> None:
-    extension, script = Extension("hooks"), [call("search_tools"), call("other"), "end"]
+    extension = Extension("hooks")
+    script: list[Any] = [call("search_tools"), call("other"), "end"]
 
     @extension.after_tool(tools=["search_tools"])
     async def take(ctx: Any, result: ToolResult) -> ToolResult:

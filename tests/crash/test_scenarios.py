@@ -5,8 +5,9 @@ import pytest
 from perdure.testing.crash import Scenario, explore
 from perdure.testing.scenario_tasks import TASKS
 from perdure.testing.scenarios import CONVERSATIONS
+from perdure.testing.scenarios_hooks import HOOKS
 
-EVERY = [*CONVERSATIONS, *TASKS]
+EVERY = [*CONVERSATIONS, *TASKS, *HOOKS]
 STORAGES = ("memory", "process", "power")
 STRIDE = 9
 """Runs of their own cost twice what snapshots cost, so that only some are made where these were at every commit."""

@@ -8,6 +8,8 @@ from typing import Any, Literal, Protocol, TypeVar, overload
 
 from perdure.base.ids import ConversationId, EntryId, SubmissionId, TaskId
 from perdure.env.protocol import ExecutionEnv
+from perdure.extensions.results import ToolResult
+from perdure.extensions.tool import Tool
 from perdure.models.messages import Attachment, Message
 from perdure.models.protocol import Models
 from perdure.session.documents import Document
@@ -213,6 +215,17 @@ class HookContext(SectionContext, _Remembering, Protocol):
         ...
 
 
+class NestedCall(Protocol):
+    """A call that a tool has started of another."""
+
+    @property
+    def task_id(self) -> TaskId: ...
+
+    async def result(self) -> ToolResult:
+        """Wait in memory for its result; the stored one once it has ended."""
+        ...
+
+
 class ToolContext(_Reading, _Remembering, Protocol):
     """One run of one call. Once the call has ended, whatever acts through it raises `InvocationEnded`."""
 
@@ -270,11 +283,41 @@ class ToolContext(_Reading, _Remembering, Protocol):
         input. Without `media_type` it is told from the bytes. Raises `InvalidValue` for what is empty or too large."""
         ...
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether the call has to come to its end: it is being stopped, or the session closes."""
+        ...
+
     async def create_task(
-        self, task: Any, *, conversation: ConversationId | None = None, background: bool = False
+        self,
+        task: Any,
+        *,
+        key: str | None = None,
+        conversation: ConversationId | None = None,
+        background: bool = False,
     ) -> TaskId:
         """Create a task that the call owns, so that the call's end waits for it and its abort reaches it; or, with
-        `conversation` (and `background`), one of a conversation. Raises `OwnershipRefused` if the owner is ending."""
+        `conversation` (and `background`), one of a conversation. With a `key` a rerun of the call finds the task that
+        the first run created. Raises `OwnershipRefused` if the owner is ending, `KeyConflict` for a key that stands
+        for another kind of work."""
+        ...
+
+    async def start_tool(
+        self, tool: str | Tool, arguments: dict[str, Any] | None = None, *, key: str | None = None
+    ) -> NestedCall:
+        """Start another tool of this conversation in a task of its own, with its gates, checks and intent.
+
+        A rerun of the call finds it by its key; without one by its place among the calls without. The same key with
+        another tool or other arguments raises `KeyConflict`. It ends with the call at the latest. After a crash it goes
+        on if the call itself runs again, else it is left `interrupted`.
+        """
+        ...
+
+    async def execute_tool(
+        self, tool: str | Tool, arguments: dict[str, Any] | None = None, *, key: str | None = None
+    ) -> ToolResult:
+        """`start_tool`, and wait in memory for its result. An error is a result too: look at `is_error`. What it asks
+        of the run by `control` counts only if the calling tool returns it."""
         ...
 
     async def wait_task(self, id: TaskId) -> Outcome:

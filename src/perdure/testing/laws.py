@@ -28,6 +28,7 @@ from perdure.models.messages import AssistantMessage, Usage, decode_messages
 from perdure.models.protocol import ModelRequest
 from perdure.storage.records import Conversation as ConversationRecord
 from perdure.storage.records import Submission, Task
+from perdure.tasks.states import state_of
 from perdure.testing import strict
 from perdure.testing.dump import conversations, own_entries, submissions, tasks
 from perdure.testing.ledger import Effect
@@ -186,7 +187,8 @@ async def _check_places(harness: Harness, conversation: ConversationRecord) -> N
     for entry in await own_entries(storage, conversation):
         if entry.kind == UserEntry.KIND:
             data: Any = jsonvalue.decode(entry.data)
-            placed[data["submission"] if isinstance(data, dict) else None] += 1
+            if not isinstance(data, dict) or "continues" not in data:  # else a hook's word, not a person's
+                placed[data["submission"] if isinstance(data, dict) else None] += 1
     requests: Counter[str] = Counter()
     for submission in await submissions(storage, conversation):
         _check_place(submission, queue[submission.id], placed[submission.id])
@@ -233,7 +235,7 @@ async def _check_live(harness: Harness, conversation: ConversationId, by_id: Map
     open_ones = [task.id for task in generations if task.status != "terminal"]
     if run is not None and run["generation"] not in open_ones:
         raise LawBroken(6, f"the run of conversation {conversation} names task {run['generation']}, which has ended")
-    if run is None and any(task.status not in ("terminal", "completing") for task in generations):
+    if run is None and any(_works_on_run(task) for task in generations):
         raise LawBroken(6, f"conversation {conversation} has no run, and tasks {open_ones} work on one")
     for id, slot in live["tools"].items():
         task = by_id.get(TaskId(int(id)))
@@ -270,3 +272,8 @@ async def _check_booked(harness: Harness, conversation: ConversationId, attempts
 
 def _tokens(usage: Usage | None) -> tuple[int, ...] | None:
     return None if usage is None else tuple(getattr(usage, field) for field in TOKENS)
+
+
+def _works_on_run(task: Task) -> bool:
+    """Whether a generation holds its run open: one that has answered may still wait for what its end has started."""
+    return task.status not in ("terminal", "completing") and state_of(task).checkpoint.phase != "ran"
