@@ -1,4 +1,4 @@
-"""Whatever is committed in whatever order, SQLite answers as memory does."""
+"""Whatever is committed in whatever order, SQLite and JSONL answer as memory does."""
 
 import asyncio
 import tempfile
@@ -14,8 +14,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from perdure.base.errors import Error
 from perdure.base.ids import ConversationId, DocumentId, EntryId, SubmissionId, TaskId
+from perdure.storage.jsonl.store import JsonlStorage
 from perdure.storage.memory import MemoryStorage
-from perdure.storage.protocol import Storage
+from perdure.storage.protocol import Durability, Storage
 from perdure.storage.records import Batch, Blob, Document, DocumentCopy, Revision, Scope, Submission, Task, TaskWrite
 from perdure.storage.sqlite.store import SqliteStorage
 from perdure.testing.storage_conformance import Script
@@ -31,7 +32,7 @@ SCOPES: tuple[Scope, ...] = ("session", "conversation", "task")
 
 
 class Agreement(RuleBasedStateMachine):
-    """Both stores get the same batches, also such as must be refused, and are asked the same questions."""
+    """All stores get the same batches, also such as must be refused, and are asked the same questions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,19 +51,24 @@ class Agreement(RuleBasedStateMachine):
     @initialize(power=FLAGS)
     def start(self, power: bool) -> None:
         self.power = power
-        self.sqlite = self.make()
+        self.stores = self.make()
         self.run(self.memory.open())
-        self.run(self.sqlite.open())
+        for store in self.stores:
+            self.run(store.open())
         self.write(conversations=[self.script.conversation()])
 
-    def make(self) -> Storage:
-        path = Path(self.folder.name) / "session.db"
-        return SqliteStorage(path, durability="power" if self.power else "process")
+    def make(self) -> list[Storage]:
+        folder = Path(self.folder.name)
+        durability: Durability = "power" if self.power else "process"
+        return [
+            SqliteStorage(folder / "session.db", durability=durability),
+            JsonlStorage(folder / "session.jsonl", durability=durability),
+        ]
 
     def write(self, **parts: Any) -> bool:
         batch = self.script.batch(**parts)
-        outcomes = [self.attempt(store, batch) for store in (self.memory, self.sqlite)]
-        assert outcomes[0] == outcomes[1], outcomes
+        outcomes = [self.attempt(store, batch) for store in (self.memory, *self.stores)]
+        assert outcomes == outcomes[:1] * len(outcomes), outcomes
         if outcomes[0] != batch.seq:
             return False
         self.script.seq = batch.seq
@@ -136,7 +142,8 @@ class Agreement(RuleBasedStateMachine):
     @rule(data=st.data(), rewindable=FLAGS, begun=FLAGS)
     def begin_document(self, data: st.DataObject, rewindable: bool, begun: bool) -> None:
         scope = data.draw(st.sampled_from(SCOPES))
-        document = self.script.document(scope, 1, kind=data.draw(WORDS), rewindable=rewindable)
+        key = data.draw(st.none() | WORDS)
+        document = self.script.document(scope, 1, kind=data.draw(WORDS), key=key, rewindable=rewindable)
         revisions = [self.script.base(document, data.draw(BODIES))] if begun else []
         if self.write(documents=[document], revisions=revisions):
             self.documents[document.id] = document
@@ -169,10 +176,21 @@ class Agreement(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        self.run(self.sqlite.close())
-        self.sqlite = self.make()
-        head = self.run(self.sqlite.open())
-        assert head.seq == self.script.seq
+        for store in self.stores:
+            self.run(store.close())
+        self.stores = self.make()
+        for store in self.stores:
+            assert self.run(store.open()).seq == self.script.seq
+
+    @rule()
+    def rewrite(self) -> None:
+        """The file of lines is rewritten compactly, however little that saves."""
+        store = self.stores[-1]
+        assert isinstance(store, JsonlStorage)
+        assert store._file is not None
+        assert store._index is not None
+        self.run(store._rewrite(store._file, store._index))
+        assert store._rewrite_above == 0
 
     def conversations(self) -> list[ConversationId]:
         return [one.id for one in self.run(self.memory.scan_conversations(limit=1000))]
@@ -180,8 +198,9 @@ class Agreement(RuleBasedStateMachine):
     @invariant()
     def answers_agree(self) -> None:
         if self.script.seq:
-            memory, sqlite = (self.run(self.answers(store)) for store in (self.memory, self.sqlite))
-            assert memory == sqlite
+            memory = self.run(self.answers(self.memory))
+            for store in self.stores:
+                assert self.run(self.answers(store)) == memory, store.location
 
     async def answers(self, store: Storage) -> list[object]:
         newest = self.script.next_id
@@ -209,7 +228,12 @@ class Agreement(RuleBasedStateMachine):
         found.append(await store.scan_submissions(live=True))
         for scope in SCOPES:
             found.append(await store.scan_documents(scope, 1))
-            found.append(await store.find_document(scope, 1, "a", None))
+            for key in (None, "", "b", "ü"):
+                found.append(await store.find_document(scope, 1, "a", key))
+                found.append(await store.find_document(scope, 1, "a", key, at=self.script.seq // 2))
+            found.append(await store.scan_documents(scope, 1, retired=True, cursor=2, limit=3))
+            found.append(await store.scan_members(scope, 1, "a", prefix="b", after="a"))
+            found.append(await store.scan_members(scope, 1, "b", after="", limit=2))
             found.append(await store.scan_members(scope, 1, "a"))
             found.append(await store.scan_members(scope, 1, "a", at=self.script.seq // 2))
             found.append(await store.scan_documents(scope, 1, kind="a", at=self.script.seq // 2))
@@ -217,8 +241,8 @@ class Agreement(RuleBasedStateMachine):
         return found
 
     def teardown(self) -> None:
-        if hasattr(self, "sqlite"):
-            self.run(self.sqlite.close())
+        for store in getattr(self, "stores", []):
+            self.run(store.close())
         self.loop.close()
         self.folder.cleanup()
 
