@@ -25,7 +25,7 @@ async def entry_of(conversation: Any, text: str) -> EntryId:
     """The entry that holds the text."""
     for entry in await conversation.entries(limit=1000):
         if text.encode() in entry.messages:
-            return entry.id
+            return EntryId(entry.id)
     raise AssertionError(text)
 
 

@@ -1,7 +1,7 @@
 """The active transcripts of conversations at work, in memory: fed by commits, read again from storage when needed."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from perdure.agent.context import Context, ContextBuilder, ContextEntry
@@ -19,10 +19,11 @@ PAGE: Final = 500
 class Transcript:
     """One conversation's active range."""
 
-    def __init__(self) -> None:
-        self.builder = ContextBuilder()
-        self.newest: EntryId = EntryId(0)
-        self.newest_shown: EntryId = EntryId(0)
+    def __init__(self, entries: Iterable[ContextEntry] = ()) -> None:
+        held = list(entries)
+        self.builder = ContextBuilder(held)
+        self.newest: EntryId = held[-1].id if held else EntryId(0)
+        self.newest_shown: EntryId = max((entry.id for entry in held if shown(entry)), default=EntryId(0))
         """The newest entry that a model could see; failed attempts are not shown."""
         self.used = 0.0
 
@@ -117,17 +118,17 @@ class Transcripts:
             del self._loading[conversation]
 
     async def _read(self, conversation: ConversationId, up_to: EntryId | None = None) -> Transcript:
-        transcript = Transcript()
+        entries: list[ContextEntry] = []
         storage = await self._session.store.settled()
         head = await storage.latest_head(conversation, up_to)
         before = None if up_to is None else EntryId(up_to + 1)
         after = EntryId(head.head - 1) if head is not None and head.head is not None else None
         while True:
             page = await storage.scan_entries(conversation, after=after, before=before, limit=PAGE)
-            for entry in page:
-                transcript.append(entry)
+            entries += map(ContextEntry.of, page)
             if len(page) < PAGE:
-                return transcript
+                # as one range: a head on the way to the newest may lie before others that it overtakes
+                return Transcript(entries)
             after = page[-1].id
 
     def _adopt(self, publication: Publication) -> None:
