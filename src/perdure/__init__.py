@@ -11,7 +11,6 @@ from perdure.agent.entries import (
 )
 from perdure.agent.settings import Budget, CompactionSettings, Settings
 from perdure.agent.submissions import Settled
-from perdure.agent.tool_context import ToolContext
 from perdure.base.clock import DAY, HOUR, MINUTE, Clock, SystemClock
 from perdure.base.drafts import plain
 from perdure.base.errors import (
@@ -40,7 +39,7 @@ from perdure.base.errors import (
     Unanswered,
 )
 from perdure.base.ids import ROOT, ConversationId, DocumentId, EntryId, SubmissionId, TaskId
-from perdure.extensions.api import HookContext, SectionContext
+from perdure.extensions.api import HookContext, SectionContext, ToolContext
 from perdure.extensions.extension import Extension
 from perdure.extensions.registry import Registry
 from perdure.extensions.results import (

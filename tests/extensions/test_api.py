@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from perdure import Conversation, Extension, Submission, ToolContext
+from perdure import Conversation, Extension, Submission
 from perdure.agent import hook_context
 from perdure.agent.agent import AgentNames
+from perdure.agent.tool_context import ToolContext
 from perdure.extensions import api
 from perdure.testing.turns import call
 from tests.agent.kit import agent, ask

@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol, TypeVar, overload
 
 from perdure.base.ids import ConversationId, EntryId, SubmissionId, TaskId
 from perdure.env.protocol import ExecutionEnv
+from perdure.extensions.kept import C_co
 from perdure.extensions.results import ToolResult
 from perdure.extensions.tool import Tool
 from perdure.models.messages import Attachment, Message
@@ -226,8 +227,11 @@ class NestedCall(Protocol):
         ...
 
 
-class ToolContext(_Reading, _Remembering, Protocol):
-    """One run of one call. Once the call has ended, whatever acts through it raises `InvocationEnded`."""
+class ToolContext(_Reading, _Remembering, Protocol[C_co]):
+    """One run of one call. Once the call has ended, whatever acts through it raises `InvocationEnded`.
+
+    `ToolContext[C]` names the type of what the call keeps when it parks.
+    """
 
     @property
     def task_id(self) -> TaskId:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal
 
 import msgspec
 
@@ -12,10 +12,9 @@ from perdure.base.errors import Error, InvalidValue
 from perdure.base.ids import EntryId, TaskId
 from perdure.base.text import cut_head, cut_tail, well_formed
 from perdure.base.typed import codec
+from perdure.extensions.kept import C_co
 from perdure.models.messages import AssistantMessage, Attachment, Content, Message, Text, ToolResultMessage, Usage
 from perdure.tasks.states import Policy, SignalKey
-
-C = TypeVar("C")
 
 RESULT_BYTES: Final = 200 * 1024
 """Bytes of UTF-8 of a result's text: about 50,000 tokens. A tool that shows more should page it, as `read` does."""
@@ -128,20 +127,20 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=False):
     structured: Any = None
 
 
-class Sleep(msgspec.Struct, Generic[C], frozen=True):
+class Sleep(msgspec.Struct, Generic[C_co], frozen=True):
     """Park the call until a time, a signal, or whichever comes first; the tool then runs again with `ctx.wake`."""
 
     signals: Sequence[SignalKey[Any]] = ()
     until: float | datetime | None = None
-    checkpoint: C | None = None
+    checkpoint: C_co | None = None
 
 
-class Wait(msgspec.Struct, Generic[C], frozen=True):
+class Wait(msgspec.Struct, Generic[C_co], frozen=True):
     """Park the call until tasks have ended; the tool then runs again with `ctx.wake`."""
 
     on: Sequence[TaskId] = ()
     policy: Policy = "all_settled"
-    checkpoint: C | None = None
+    checkpoint: C_co | None = None
 
 
 class Block(msgspec.Struct, frozen=True):
