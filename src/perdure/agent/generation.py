@@ -4,6 +4,7 @@ from typing import Any
 
 from perdure.agent.agent import Agent
 from perdure.agent.answers import after_yield_tasks, ask_on_yield
+from perdure.agent.deferred import cancel_deferred
 from perdure.agent.documents import LiveDoc
 from perdure.agent.prepare import due_request, render_sections, spent_budget
 from perdure.agent.request import Request, Waited
@@ -41,6 +42,23 @@ class Generation:
     ) -> Next[Any]:
         """Stream exactly the prepared request. Entered again after a crash: the partial is kept, the request resent."""
         return await Request(self, run, model, up_to, thinking, attempt, empty, waited).go()
+
+    @phase
+    async def poll(
+        self,
+        run: TaskRun,
+        model: str,
+        up_to: EntryId,
+        handle: Any,
+        since: float,
+        failures: int,
+        thinking: str | None = None,
+        attempt: int = 1,
+        empty: int = 0,
+        waited: Waited = "",
+    ) -> Next[Any]:
+        """Ask for an answer that the provider had put off, as batch interfaces do."""
+        return await Request(self, run, model, up_to, thinking, attempt, empty, waited).poll(handle, since, failures)
 
     @phase
     async def compacted(self, run: TaskRun, compaction: TaskId) -> Next[Any]:
@@ -90,6 +108,7 @@ class Generation:
 
     async def abort(self, run: TaskRun) -> Next[Any]:
         """The run was stopped: what came so far stays in the transcript, its inputs settle `aborted`."""
+        await cancel_deferred(run)
         async with run.transaction() as tx:
             live: Any = await tx.value_of(LiveDoc, run.conversation_id)
             if live is not None and live["run"] is not None and live["run"]["generation"] == run.task_id:

@@ -102,6 +102,7 @@ async def build_request(
         session_id=f"perdure-{agent.session_tag}-{run.conversation_id}",
         options=agent.settings.stream_options,
         load_blob=agent_blob(agent),
+        deferrable=True,
     )
 
 

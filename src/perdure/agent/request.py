@@ -1,10 +1,21 @@
 """The request phase of a generation: ask the model, and store what came of it in one commit."""
 
+from collections.abc import AsyncIterator
 from typing import Any, Literal
 
 from perdure.agent.agent import Agent
 from perdure.agent.classify import Answer, Empty, NoAnswer, Round, classify
 from perdure.agent.context import Context
+from perdure.agent.deferred import (
+    NotAnswered,
+    asks_again,
+    checked,
+    deferring,
+    failed_pause,
+    pause_of,
+    show,
+    tell_cancelled,
+)
 from perdure.agent.documents import LiveDoc
 from perdure.agent.entries import AssistantEntry, ToolResultEntry, put
 from perdure.agent.hooks import copy_of, decisions, has_hooks
@@ -18,7 +29,7 @@ from perdure.agent.usage import book
 from perdure.base.ids import ConversationId, EntryId
 from perdure.models.errors import ContextTooLong, ModelError
 from perdure.models.messages import AssistantMessage, ToolCall, ToolResultMessage
-from perdure.models.protocol import Model
+from perdure.models.protocol import Deferred, Event, Model
 from perdure.models.retry import next_attempt
 from perdure.tasks.decisions import Next
 from perdure.tasks.runtime import TaskRun
@@ -65,11 +76,59 @@ class Request:
             if self.attempt == 1 and (parked := await self._make_room(model, context)) is not None:
                 return parked
             prepared = await build_request(self.agent, self.run, model, context, self.thinking)
-            message = await stream_answer(
-                self.run, model, prepared, partial, self.agent.settings.progress_interval, self.agent.session.clock
-            )
+            response = await self._read(model.stream(prepared), partial)
         except ModelError as error:
             return await self._failed(error, partial)
+        if isinstance(response, Deferred):
+            return await self._ask_later(response.handle, pause_of(response.after), self.run.now(), 0)
+        return await self._responded(response)
+
+    async def poll(self, handle: Any, since: float, failures: int) -> Next[Any]:
+        """Ask for an answer that was put off. Entered again after a crash: it is asked for again, nothing else."""
+        await self._keep_cut_off()
+        partial = Partial(self.model_name)
+        try:
+            model = deferring(self.agent.models.model(self.model_name))
+            if self.run.now() - since > self.agent.settings.deferred_limit:
+                await tell_cancelled(self.agent, self.model_name, handle)
+                raise NotAnswered(f"{self.model_name} had no answer after {self.run.now() - since:,.0f} s")
+            context = (await self.agent.transcripts.get(self.conversation)).context(self.up_to)
+            prepared = await build_request(self.agent, self.run, model, context, self.thinking)
+            response = await self._read(model.poll(handle, prepared), partial)
+        except ModelError as error:
+            if not asks_again(error):
+                return await self._failed(error, partial)
+            pause = failed_pause(error, failures + 1, self.agent.settings.retry)
+            return await self._ask_later(handle, pause, since, failures + 1)
+        if isinstance(response, Deferred):
+            return await self._ask_later(response.handle, pause_of(response.after), since, 0)
+        return await self._responded(response)
+
+    async def _read(self, stream: AsyncIterator[Event], partial: Partial) -> AssistantMessage | Deferred:
+        agent = self.agent
+        response = await stream_answer(self.run, stream, partial, agent.settings.progress_interval, agent.session.clock)
+        return checked(response) if isinstance(response, Deferred) else response
+
+    async def _ask_later(self, handle: Any, pause: float, since: float, failures: int) -> Next[Any]:
+        async with self.run.transaction() as tx:
+            until = tx.now_millis / 1000 + pause
+            await show(tx, self.conversation, until, since)
+            return tx.sleep(
+                self.this.poll,
+                (),
+                until,
+                self.model_name,
+                self.up_to,
+                handle,
+                since,
+                failures,
+                self.thinking,
+                self.attempt,
+                self.empty,
+                self.waited,
+            )
+
+    async def _responded(self, message: AssistantMessage) -> Next[Any]:
         message = self.agent.priced(self.model_name, message)
         await decisions(self.agent, self.run, "after_response", lambda: copy_of(message), lambda given: None)
         return await self._answered(message)
@@ -176,6 +235,8 @@ class Request:
         live: Any = await tx.value_of(LiveDoc, self.conversation)
         if live["partial"] is not None:
             await tx.patch(LiveDoc, self.conversation, [{"op": "replace", "path": "/partial", "value": None}])
+        if live.get("deferred") is not None:
+            await tx.patch(LiveDoc, self.conversation, [{"op": "remove", "path": "/deferred"}])
 
 
 def not_run(call: ToolCall) -> ToolResultMessage:

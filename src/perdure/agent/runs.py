@@ -133,7 +133,7 @@ def _cleared(live: Any) -> list[Operation]:
         {"op": "replace", "path": f"/{field}", "value": None}
         for field in ("partial", "retry")
         if live[field] is not None
-    ]
+    ] + ([{"op": "remove", "path": "/deferred"}] if live.get("deferred") is not None else [])
 
 
 def moves_range(tx: TaskTransaction, conversation: ConversationId) -> bool:
@@ -170,6 +170,8 @@ async def close_run(tx: TaskTransaction, conversation: ConversationId, settled: 
         for field, value in no_run().items()
         if live[field] != value
     ]
+    if live.get("deferred") is not None:
+        ops.append({"op": "remove", "path": "/deferred"})
     await tx.patch(LiveDoc, conversation, ops)
 
 

@@ -68,6 +68,8 @@ class Settings(msgspec.Struct, kw_only=True):
     """How many queued follow-ups start the next run together."""
     parallel_tools: bool = True
     stream_options: dict[str, Any] = {}
+    deferred_limit: float = 172_800.0
+    """How long an answer may be put off by its provider; batch interfaces promise a day. Later the run fails."""
     progress_interval: float = 0.1
     """Partial answers and tool output are committed at most this often."""
     retention: float | None = 60.0

@@ -1,5 +1,6 @@
 """One model request: the stream, its partial answers as committed state, the whole response at the end."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from perdure.base.ids import ConversationId, TaskId
 from perdure.base.text import well_formed
 from perdure.models.errors import CutOff
 from perdure.models.messages import AssistantMessage, Attachment, Said, Text, Thinking, ToolCall
-from perdure.models.protocol import Event, Finished, Model, ModelRequest, TextDelta, ThinkingDelta, ToolCallDelta
+from perdure.models.protocol import Deferred, Event, Finished, TextDelta, ThinkingDelta, ToolCallDelta
 from perdure.models.unicode import Stitch, parse_arguments
 from perdure.tasks.runtime import TaskRun
 from perdure.tasks.transaction import TaskTransaction
@@ -171,16 +172,17 @@ class Progress:
 
 
 async def stream_answer(
-    run: TaskRun, model: Model, request: ModelRequest, partial: Partial, interval: float, clock: Any
-) -> AssistantMessage:
-    """Ask the model; partial answers become committed state on the way. Returns the whole response.
+    run: TaskRun, stream: AsyncIterator[Event], partial: Partial, interval: float, clock: Any
+) -> AssistantMessage | Deferred:
+    """Read what a model streams; partial answers become committed state on the way. Returns the whole response.
 
     Raises the model's errors; `partial` then holds what came before.
     """
     progress = Progress(run, interval, clock)
-    stream = model.stream(request)
     try:
         async for event in stream:
+            if isinstance(event, Deferred):
+                return event
             if isinstance(event, Finished):
                 if event.files:
                     async with run.transaction() as tx:  # before the answer that refers to them

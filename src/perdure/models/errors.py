@@ -51,6 +51,14 @@ class NetworkFailed(ModelError):
     retryable = True
 
 
+class DeferredLost(ModelError):
+    """The provider no longer has an answer that it had put off: it expired, was cancelled there, or was cleared away.
+    The request has to be made anew."""
+
+    code = "deferred_lost"
+    retryable = True
+
+
 class ContextTooLong(ModelError):
     """The request does not fit the model's context window."""
 

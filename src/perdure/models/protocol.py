@@ -1,7 +1,7 @@
 """What the agent asks of a model, whoever provides it."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
@@ -24,6 +24,8 @@ class ModelRequest(msgspec.Struct, frozen=True):
     """Stream options from the settings: `max_tokens`, `temperature`, `timeout`, provider extras."""
     load_blob: Callable[[str], Awaitable[bytes]] | None = None
     """Reads the bytes of an attachment by its digest."""
+    deferrable: bool = False
+    """Whoever asks can wait for days: a `DeferringModel` may end the stream with `Deferred`."""
 
 
 class TextDelta(msgspec.Struct, frozen=True, gc=False):
@@ -57,7 +59,16 @@ class Finished(msgspec.Struct, frozen=True, gc=False):
     """The bytes of the attachments in the message, by their digest (sha256, hexadecimal)."""
 
 
-Event = TextDelta | ThinkingDelta | ToolCallDelta | Finished
+class Deferred(msgspec.Struct, frozen=True, gc=False):
+    """The last event in place of `Finished`: the provider has taken the request and answers later, as batch interfaces
+    do. `handle` (JSON, at most 64 KiB) is stored and finds the answer, also from another process; `after` is the number
+    of seconds after which it is worth asking for it."""
+
+    handle: Any
+    after: float
+
+
+Event = TextDelta | ThinkingDelta | ToolCallDelta | Finished | Deferred
 
 
 class Model(Protocol):
@@ -85,6 +96,24 @@ class Model(Protocol):
         that came. A stream that ends without the provider's own end mark raises `CutOff`; it never looks complete.
         Never retries by itself. Closing the iterator, or cancelling, ends the request.
         """
+        ...
+
+
+@runtime_checkable
+class DeferringModel(Model, Protocol):
+    """A model that may answer later. A crash between its provider's yes and the commit that stores the handle makes the
+    request twice; afterwards nothing is lost."""
+
+    def poll(self, handle: Any, request: ModelRequest) -> AsyncIterator[Event]:
+        """Ask for a deferred answer, made from this request: its events as those of `stream`, or `Deferred` again.
+
+        Raises `DeferredLost` when it will never come; every other retryable error means that it may be asked for again.
+        May be called any number of times for one handle.
+        """
+        ...
+
+    async def cancel(self, handle: Any) -> None:
+        """Nobody wants the answer any more. May come twice, or after the answer was made."""
         ...
 
 

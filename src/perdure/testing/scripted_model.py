@@ -4,13 +4,14 @@ It is as strict as the strictest provider, so that a request which a real one wo
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
+from typing import Any
 
 import msgspec
 
 from perdure.base.clock import Clock, SystemClock
-from perdure.models.errors import UnknownModel
+from perdure.models.errors import DeferredLost, UnknownModel
 from perdure.models.messages import AssistantMessage, StopReason, Text, Thinking, ToolCall, Usage
-from perdure.models.protocol import Event, Finished, ModelRequest, TextDelta, ThinkingDelta, ToolCallDelta
+from perdure.models.protocol import Deferred, Event, Finished, ModelRequest, TextDelta, ThinkingDelta, ToolCallDelta
 from perdure.testing.strict import check_request
 from perdure.testing.turns import (
     Block,
@@ -23,6 +24,7 @@ from perdure.testing.turns import (
     call,
     cut,
     fail,
+    later,
     progress,
     say,
     show,
@@ -39,6 +41,7 @@ __all__ = [
     "call",
     "cut",
     "fail",
+    "later",
     "say",
     "show",
     "think",
@@ -55,7 +58,8 @@ class ScriptedModel:
     `by_progress` picks by the conversation instead, so that a reopened process goes on where the script was.
 
     `chunk` is the number of characters per delta. `strict=False` lets any request through. `requests` keeps every
-    request that came, refused ones too; `usage` is the provider's own ledger: what its finished answers reported.
+    request that came, refused ones too; `polls` every question for a deferred answer, and `cancelled` every deferred
+    answer that nobody wanted any more; `usage` is the provider's own ledger: what its finished answers reported.
     """
 
     def __init__(
@@ -82,6 +86,8 @@ class ScriptedModel:
         self._price = price
         self._next = 0
         self.requests: list[ModelRequest] = []
+        self.polls: list[Any] = []
+        self.cancelled: list[Any] = []
         self.usage = Usage()
 
     @classmethod
@@ -143,6 +149,31 @@ class ScriptedModel:
         content = [_with_id(block, request, number) for number, block in enumerate(turn.content)]
         if turn.hold is not None:
             await turn.hold.wait()
+        if turn.deferred and request.deferrable:
+            yield Deferred(_handle(f"deferred-{len(self.requests)}", turn, content), turn.deferred[0])
+            return
+        async for event in self._tell(name, turn, content):
+            yield event
+
+    async def poll_as(self, name: str, handle: Any) -> AsyncGenerator[Event]:
+        """What a deferred answer has come to. The handle holds all of it, so that any process can ask."""
+        self.polls.append(handle)
+        told = msgspec.convert(handle, type=_Handle)
+        if any(one["id"] == told.id for one in self.cancelled):
+            raise DeferredLost("it was cancelled")
+        if told.pauses:
+            yield Deferred({**handle, "pauses": told.pauses[1:]}, told.pauses[0])
+            return
+        async for event in self._tell(name, Turn(stop=told.stop, usage=told.usage), told.content):
+            yield event
+
+    def poll(self, handle: Any, request: ModelRequest) -> AsyncGenerator[Event]:
+        return self.poll_as(self._name, handle)
+
+    async def cancel(self, handle: Any) -> None:
+        self.cancelled.append(handle)
+
+    async def _tell(self, name: str, turn: Turn, content: list[Block]) -> AsyncGenerator[Event]:
         deltas = self._deltas(content) if turn.error is None or turn.cut_after is not None else []
         for number, event in enumerate(deltas[: turn.cut_after]):
             if pause := turn.wait if number == 0 else turn.wait_between:
@@ -151,7 +182,8 @@ class ScriptedModel:
         if turn.error is not None:
             raise turn.error.with_traceback(None)
         self._count(turn.usage)
-        message = AssistantMessage(content=content, stop=_stop(turn), model=name, usage=turn.usage)
+        stop = turn.stop or _stop(content)
+        message = AssistantMessage(content=content, stop=stop, model=name, usage=turn.usage)
         yield Finished(message, turn.files)
 
     def _take(self, request: ModelRequest) -> Turn:
@@ -214,6 +246,12 @@ class NamedScript:
     def stream(self, request: ModelRequest) -> AsyncGenerator[Event]:
         return self._script.stream_as(self._name, request)
 
+    def poll(self, handle: Any, request: ModelRequest) -> AsyncGenerator[Event]:
+        return self._script.poll_as(self._name, handle)
+
+    async def cancel(self, handle: Any) -> None:
+        await self._script.cancel(handle)
+
 
 def _with_id(block: Block, request: ModelRequest, number: int) -> Block:
     """A call without an id gets one that follows from its place, so that a second process gives it the same."""
@@ -222,7 +260,22 @@ def _with_id(block: Block, request: ModelRequest, number: int) -> Block:
     return block
 
 
-def _stop(turn: Turn) -> StopReason:
-    if turn.stop is not None:
-        return turn.stop
-    return "tool_calls" if any(isinstance(block, ToolCall) for block in turn.content) else "stop"
+def _stop(content: Sequence[Block]) -> StopReason:
+    return "tool_calls" if any(isinstance(block, ToolCall) for block in content) else "stop"
+
+
+class _Handle(msgspec.Struct):
+    """A deferred answer, as its handle tells it."""
+
+    id: str
+    pauses: list[float]
+    content: list[Block]
+    stop: StopReason | None
+    usage: Usage | None
+
+
+def _handle(id: str, turn: Turn, content: list[Block]) -> Any:
+    if turn.error is not None or turn.files:
+        raise ValueError("a deferred turn neither fails nor shows images")
+    handle = _Handle(id, list(turn.deferred[1:]), content, turn.stop, turn.usage)
+    return msgspec.to_builtins(handle)

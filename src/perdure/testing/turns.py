@@ -36,6 +36,9 @@ class Turn(msgspec.Struct, frozen=True):
     """The stream stands still before its first delta until this is set."""
     files: dict[str, bytes] = {}
     """The bytes of its attachments, by digest."""
+    deferred: tuple[float, ...] = ()
+    """The provider puts the answer off: it is worth asking after so many seconds, then after so many more, and so on.
+    """
 
     def with_usage(self, usage: Usage | None) -> "Turn":
         """The same turn, counted differently."""
@@ -136,6 +139,12 @@ def cut(after_n_deltas: int, turn: TurnLike, error: ModelError | None = None) ->
 def wait(seconds: float, turn: TurnLike) -> Turn:
     """A turn that begins after so many seconds of the injected clock."""
     return as_turn(turn).after(seconds)
+
+
+def later(after: float, turn: TurnLike, *more: float) -> Turn:
+    """A turn that the provider puts off, as batch interfaces do: asked for after so many seconds; each of `more` is a
+    further pause that it then asks for. Answered at once where the request does not allow that."""
+    return msgspec.structs.replace(as_turn(turn), deferred=(after, *more))
 
 
 def as_turn(turn: TurnLike) -> Turn:
