@@ -273,7 +273,7 @@ async def test_reads_migrate_in_memory_and_the_next_write_stores_a_base() -> Non
     seq = session.seq
     assert await session.snapshot(newer, ROOT) == {"names": ["1:Wien", "1:Linz"]}
     async with session.transaction() as tx:
-        assert dict(await tx.doc(newer, ROOT)) == {"names": ["1:Wien", "1:Linz"]}
+        assert await tx.doc(newer, ROOT) == {"names": ["1:Wien", "1:Linz"]}
     assert session.seq == seq, "a read stores nothing"
     async with session.transaction() as tx:
         (await tx.doc(newer, ROOT))["names"].append("Ulm")
@@ -321,7 +321,7 @@ async def test_a_document_can_be_retired_and_begun_anew_in_one_block() -> None:
     seen = publications(session)
     async with session.transaction() as tx:
         await tx.retire(Trip, ROOT)
-        assert dict(await tx.doc(Trip, ROOT)) == empty_plan()
+        assert await tx.doc(Trip, ROOT) == empty_plan()
         assert await tx.retire(Trip, ROOT), "the one begun in this block"
         (await tx.doc(Trip, ROOT))["stops"].append("Ulm")
     assert [change.retired for change in seen[0].documents] == [True, False]
@@ -339,4 +339,4 @@ def test_a_definition_that_could_not_work_is_refused() -> None:
         {"kind": "a/b"},
     ):
         with pytest.raises(InvalidDefinition):
-            Document(**{"kind": "d", "type": dict, **wrong})  # type: ignore[arg-type]
+            Document(**{"kind": "d", "type": dict, **wrong})  # type: ignore[call-overload]

@@ -1,12 +1,14 @@
 """What sections and hooks are handed: to read, not to write."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from perdure.agent.agent import Agent, AgentNames
 from perdure.base.ids import ConversationId, TaskId
 from perdure.env.protocol import ExecutionEnv
 from perdure.session.documents import Document
 from perdure.tasks.runtime import TaskRun
+
+T = TypeVar("T")
 
 
 class SectionContext:
@@ -24,7 +26,7 @@ class SectionContext:
             self._env = await self._agent.env(self.conversation_id)
         return self._env
 
-    async def read(self, document: Document[Any], scope_id: int | None = None, *, key: str | None = None) -> Any:
+    async def read(self, document: Document[T], scope_id: int | None = None, *, key: str | None = None) -> T | None:
         """A document's committed value, or None. Conversation documents default to this conversation's."""
         if scope_id is None and document.scope == "conversation":
             scope_id = self.conversation_id

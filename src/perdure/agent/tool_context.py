@@ -1,6 +1,6 @@
 """What a tool is handed while it runs."""
 
-from typing import Any
+from typing import Any, TypeVar
 
 from perdure.agent.agent import AgentNames
 from perdure.agent.calls import CallSite
@@ -19,6 +19,8 @@ from perdure.models.protocol import Models
 from perdure.session.documents import Document
 from perdure.tasks.outcomes import Outcome
 from perdure.tasks.transaction import TaskTransaction
+
+T = TypeVar("T")
 
 
 class ToolContext:
@@ -113,7 +115,7 @@ class ToolContext:
         outcome: Outcome = await self._site.agent.session.tasks.wait(id)
         return outcome
 
-    async def read(self, document: Document[Any], scope_id: int | None = None, *, key: str | None = None) -> Any:
+    async def read(self, document: Document[T], scope_id: int | None = None, *, key: str | None = None) -> T | None:
         """A document's committed value, or None. Conversation documents default to this conversation's."""
         self._check()
         if scope_id is None and document.scope == "conversation":

@@ -171,7 +171,7 @@ class _Reading(Protocol):
         """This conversation's agent, as it was when the code was called."""
         ...
 
-    async def read(self, document: Document[Any], scope_id: int | None = None, *, key: str | None = None) -> Any:
+    async def read(self, document: Document[T], scope_id: int | None = None, *, key: str | None = None) -> T | None:
         """A document's committed value, or None. Conversation documents default to this conversation's."""
         ...
 

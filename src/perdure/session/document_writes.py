@@ -23,8 +23,9 @@ class DocumentWrites(OpenDocuments):
 
     async def doc(
         self, kind: DocumentKind[T], scope_id: int | None = None, *, key: str | None = None, seed: T | None = None
-    ) -> Any:
-        """A mutable draft of the document's value, created from `seed` or its initial value when absent.
+    ) -> T:
+        """A mutable draft of the document's value, created from `seed` or its initial value when absent. It reads and
+        changes as a value of the document's type does; `plain(draft)` detaches it.
 
         Edits become patch operations at the end of the block, where the result is validated strictly. Only for
         documents whose type is a dict or a list in JSON; others change by `set`.
@@ -37,7 +38,8 @@ class DocumentWrites(OpenDocuments):
                     f"document {kind.kind} is neither object nor list", hint="change it with tx.set(Doc, id, value)"
                 )
             pending.draft = Draft(pending.value)
-        return pending.draft.root
+        draft: Any = pending.draft.root
+        return draft  # type: ignore[no-any-return]
 
     async def set(self, kind: DocumentKind[T], scope_id: int | None, value: T, *, key: str | None = None) -> None:
         """Give the document this value, creating it when absent. What is stored is the difference."""

@@ -1,8 +1,7 @@
 """Definitions of documents: typed JSON state of an application that shares commits with the transcript."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar, overload
 
 from perdure.base import jsonvalue
 from perdure.base.errors import InvalidDefinition, InvalidValue, TooNew
@@ -11,7 +10,8 @@ from perdure.base.jsonvalue import Json
 from perdure.base.typed import Codec, codec
 from perdure.storage.records import Scope
 
-T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+"""Covariant, so that what is read may go wherever a wider type is wanted."""
 
 DELTAS_PER_BASE: Final = 64
 """Deltas after which a whole value is stored again, so that reading stays short."""
@@ -20,37 +20,89 @@ SMALL_VALUE_BYTES: Final = 1024
 
 CheckpointWhen = Callable[[Json, list[dict[str, Any]], int], bool]
 Fork = Literal["as_of", "current", "initial"]
+History = Literal["latest", "rewindable"]
+Migrate = Callable[[Any, int], Any]
 
 
 def _default_checkpoint(value: Json, ops: list[dict[str, Any]], deltas: int) -> bool:
     return deltas >= DELTAS_PER_BASE
 
 
-@dataclass(frozen=True, eq=False)
-class Document(Generic[T]):
-    """A kind of document.
+class Document(Generic[T_co]):
+    """A kind of document. What is read as is of the type that it is declared with.
 
     `scope`: one per session, per conversation, or per task (a task's retire when it ends). `history="rewindable"`
     keeps every value addressable. `fork` says what a fork of the conversation begins with: the value `as_of` the
     fork entry (needs rewindable), the `current` value, or the `initial` one. `migrate(value, from_version)` runs at
     access; the next write stores the result. With `family=True` many members live side by side, each under a key.
+    `checked=False` is for built-in documents whose one writer is known: their patches are not validated again.
     """
 
-    kind: str
-    type: Any
-    version: int = 1
-    scope: Scope = "conversation"
-    history: Literal["latest", "rewindable"] = "latest"
-    fork: Fork = "initial"
-    initial: Callable[[], T] | None = None
-    migrate: Callable[[Any, int], Any] | None = None
-    checkpoint_when: CheckpointWhen = _default_checkpoint
-    family: bool = False
-    checked: bool = True
-    """False only for built-in documents whose one writer is known: their patches are not validated again."""
-    codec: Codec[T] = field(init=False)
+    @overload
+    def __init__(
+        self,
+        kind: str,
+        type: type[T_co],
+        version: int = ...,
+        *,
+        scope: Scope = ...,
+        history: History = ...,
+        fork: Fork = ...,
+        initial: Callable[[], T_co] | None = ...,
+        migrate: Migrate | None = ...,
+        checkpoint_when: CheckpointWhen = ...,
+        family: bool = ...,
+        checked: bool = ...,
+    ) -> None: ...
+    @overload
+    def __init__(
+        self: "Document[Any]",
+        kind: str,
+        type: Any,
+        version: int = ...,
+        *,
+        scope: Scope = ...,
+        history: History = ...,
+        fork: Fork = ...,
+        initial: Callable[[], Any] | None = ...,
+        migrate: Migrate | None = ...,
+        checkpoint_when: CheckpointWhen = ...,
+        family: bool = ...,
+        checked: bool = ...,
+    ) -> None: ...
+    def __init__(
+        self,
+        kind: str,
+        type: Any,
+        version: int = 1,
+        *,
+        scope: Scope = "conversation",
+        history: History = "latest",
+        fork: Fork = "initial",
+        initial: Callable[[], Any] | None = None,
+        migrate: Migrate | None = None,
+        checkpoint_when: CheckpointWhen = _default_checkpoint,
+        family: bool = False,
+        checked: bool = True,
+    ) -> None:
+        self.kind: Final = kind
+        self.type: Final = type
+        self.version: Final = version
+        self.scope: Final[Scope] = scope
+        self.history: Final[History] = history
+        self.fork: Final[Fork] = fork
+        self.initial: Final = initial
+        self.migrate: Final = migrate
+        self.checkpoint_when: Final = checkpoint_when
+        self.family: Final = family
+        self.checked: Final = checked
+        self._check()
+        self.codec: Final[Codec[T_co]] = codec(type, where=f"document {kind}")
 
-    def __post_init__(self) -> None:
+    def __repr__(self) -> str:
+        return f"Document({self.kind!r})"
+
+    def _check(self) -> None:
         if not self.kind or "/" in self.kind:
             raise InvalidDefinition(f"a document kind must be a name without '/': {self.kind!r}")
         if self.version < 1:
@@ -62,7 +114,6 @@ class Document(Generic[T]):
             )
         if self.scope != "conversation" and self.fork != "initial":
             raise InvalidDefinition(f"document {self.kind}: only conversation documents say what a fork begins with")
-        object.__setattr__(self, "codec", codec(self.type, where=f"document {self.kind}"))
 
     @property
     def rewindable(self) -> bool:
@@ -78,7 +129,7 @@ class Document(Generic[T]):
             raise InvalidValue(f"document {self.kind} belongs to a {self.scope}: its id is missing")
         return scope_id
 
-    def first_value(self, seed: T | None = None) -> Json:
+    def first_value(self, seed: Any = None) -> Json:
         """The value it begins with, as JSON."""
         if seed is not None:
             return self.codec.to_json(seed)

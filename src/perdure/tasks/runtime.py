@@ -1,7 +1,7 @@
 """What a phase gets: one invocation of one task."""
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from perdure.base import jsonvalue
 from perdure.base.errors import InvalidDecision, InvocationEnded, NotFound
@@ -74,6 +74,12 @@ class TaskRun(Decisions):
         tx.run = self
         return tx
 
+    @overload
+    async def memo(self, name: str) -> Any: ...
+    @overload
+    async def memo(self, name: str, *, type: type[T]) -> T | None: ...
+    @overload
+    async def memo(self, name: str, value: T, *, type: Any = None) -> T: ...
     async def memo(self, name: str, value: Any = None, *, type: Any = None) -> Any:
         """A small value stored with the task. With a value: the first writer wins, also across a crash, and the
         stored value comes back. Without: the stored value, or None. Gone when the task ends."""
@@ -106,10 +112,11 @@ class TaskRun(Decisions):
         self.check_running()
         return [await self._outcome(id) for id in ids]
 
-    async def read(self, document: Document[Any], scope_id: int | None = None, *, key: str | None = None) -> Any:
+    async def read(self, document: Document[T], scope_id: int | None = None, *, key: str | None = None) -> T | None:
         """A document's committed value, or None. Not for changing."""
         self.check_running()
-        return await self._tasks.session.snapshot(document, scope_id, key=key)
+        value: T | None = await self._tasks.session.snapshot(document, scope_id, key=key)
+        return value
 
     @property
     def record(self) -> Task:
