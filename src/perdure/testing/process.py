@@ -37,9 +37,18 @@ class WatchedModel(ScriptedModel):
         """The script's stream; what ends in it is counted."""
         async with contextlib.aclosing(super().stream_as(name, request)) as events:
             async for event in events:
-                if isinstance(event, Finished):
-                    self.finished.append(event.message.usage)
-                yield event
+                yield self._counted(event)
+
+    async def poll_as(self, name: str, handle: Any) -> AsyncGenerator[Event]:
+        """A deferred answer; when it is told, it is counted."""
+        async with contextlib.aclosing(super().poll_as(name, handle)) as events:
+            async for event in events:
+                yield self._counted(event)
+
+    def _counted(self, event: Event) -> Event:
+        if isinstance(event, Finished):
+            self.finished.append(event.message.usage)
+        return event
 
 
 class History:

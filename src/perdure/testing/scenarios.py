@@ -17,7 +17,7 @@ from perdure.models.messages import AssistantMessage, ToolCall, UserMessage, dec
 from perdure.session.documents import Document
 from perdure.session.entries import entry
 from perdure.testing.crash import Process, Scenario
-from perdure.testing.turns import TurnLike, call, fail, say
+from perdure.testing.turns import TurnLike, call, fail, later, say
 
 PROGRESS: Settings = Settings(progress_interval=0.05)
 
@@ -301,6 +301,13 @@ CONVERSATIONS = [
         "streaming", ask("tell"), turns=[LONG.after(0.1, between=0.1)], settings=lambda: PROGRESS, check=check_cut
     ),
     Scenario("retry", ask("hello"), turns=[fail(RateLimited("slow down", retry_after=7)), say("Hello.")]),
+    Scenario(
+        "deferred",
+        ask("no hurry"),
+        turns=[later(60, call("pay", {"cents": 5}), 60), later(60, say("Paid."))],
+        registry=tools,
+        finish=ask("no hurry"),
+    ),
     Scenario("steer", steer, turns=[*SLOW, say("Then this.")], registry=tools, finish=steer),
     Scenario("write", write, turns=SLOW, registry=tools, finish=write),
     Scenario("abort in a tool", abort, turns=SLOW, registry=tools, finish=abort),
