@@ -9,6 +9,7 @@ from perdure.agent.entries import (
     ToolResultEntry,
     UserEntry,
 )
+from perdure.agent.notify import SubmissionSettled
 from perdure.agent.settings import Budget, CompactionSettings, Settings
 from perdure.agent.submissions import Settled
 from perdure.base.clock import DAY, HOUR, MINUTE, Clock, SystemClock
@@ -87,6 +88,8 @@ from perdure.tasks.decisions import Next
 from perdure.tasks.definition import StoredTask, Task, phase, task
 from perdure.tasks.outcomes import Aborted, Completed, Failed, Faulted, Orphaned, Outcome
 from perdure.tasks.runtime import TaskRun
+from perdure.tasks.signals import Signal, SignalResult, SignalState
+from perdure.tasks.states import SignalKey
 from perdure.tasks.tasks import Wake
 from perdure.tasks.transaction import TaskTransaction
 from perdure.tasks.wakes import WakeReason
@@ -102,12 +105,12 @@ __all__ = [
     "InvalidDecision", "InvalidDefinition", "InvalidValue", "InvocationEnded", "Message", "NestedTransaction", "Next",
     "NotFound", "Orphaned", "Outcome", "OwnershipRefused", "ProviderModels", "Refused", "Registry", "Remove",
     "RequestConflict", "ResetEntry", "RetrySettings", "RunAnswer", "SectionContext", "Session", "SessionClosed",
-    "SessionPoisoned", "Settings", "Settled", "Sleep", "StorageBusy", "StorageCorrupt", "StorageError", "StorageFull",
-    "StorageInUse", "StorageReadOnly", "StorageRejected", "StorageUncertain", "StoredTask", "Submission",
-    "SubmissionId", "Summary", "SummaryEntry", "SystemClock", "SystemEntry", "SystemMessage", "Task", "TaskId",
-    "TaskRun", "TaskTransaction", "Terminate", "Text", "Thinking", "TooNew", "ToolCall", "ToolContext", "ToolError",
-    "ToolResult", "ToolResultEntry", "ToolResultMessage", "ToolRound", "Unanswered", "Usage", "UserEntry",
-    "UserMessage", "Wait", "Wake", "WakeReason", "configure", "document_family", "entry", "open_storage", "phase",
-    "plain", "task",
+    "SessionPoisoned", "Settings", "Settled", "Signal", "SignalKey", "SignalResult", "SignalState", "Sleep",
+    "StorageBusy", "StorageCorrupt", "StorageError", "StorageFull", "StorageInUse", "StorageReadOnly",
+    "StorageRejected", "StorageUncertain", "StoredTask", "Submission", "SubmissionId", "SubmissionSettled", "Summary",
+    "SummaryEntry", "SystemClock", "SystemEntry", "SystemMessage", "Task", "TaskId", "TaskRun", "TaskTransaction",
+    "Terminate", "Text", "Thinking", "TooNew", "ToolCall", "ToolContext", "ToolError", "ToolResult",
+    "ToolResultEntry", "ToolResultMessage", "ToolRound", "Unanswered", "Usage", "UserEntry", "UserMessage", "Wait",
+    "Wake", "WakeReason", "configure", "document_family", "entry", "open_storage", "phase", "plain", "task",
 ]
 # fmt: on

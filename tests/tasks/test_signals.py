@@ -268,10 +268,14 @@ async def test_a_rolled_back_delivery_never_was() -> None:
     living = await opened()
     id = await living.start(Ask(["a"]))
     await settle()
-    with pytest.raises(ZeroDivisionError):
+
+    async def fails() -> None:
         async with living.session.transaction() as tx:
             assert await tx.signal(id, Answer, "a", "x") == "delivered"
             raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await fails()
     assert await living.status(id) == "sleeping"
     assert await send(living, id, "a", "y") == "delivered"
     assert await living.outcome(id) == Completed({"a": "y"})

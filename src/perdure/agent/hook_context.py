@@ -7,6 +7,9 @@ from perdure.base.ids import ConversationId, TaskId
 from perdure.env.protocol import ExecutionEnv
 from perdure.session.documents import Document
 from perdure.tasks.runtime import TaskRun
+from perdure.tasks.signals import Signal, SignalState
+
+T = TypeVar("T")
 
 T = TypeVar("T")
 
@@ -53,3 +56,7 @@ class HookContext(SectionContext):
     async def memo(self, name: str, value: Any = None, *, type: Any = None) -> Any:
         """A small value stored with the task; the first writer wins. Without a value: the stored one, or None."""
         return await self._run.memo(name, value, type=type)
+
+    async def read_signal(self, signal: Signal[T], key: str) -> SignalState[T] | None:
+        """What a key of the asking task holds: its value, `expired`, or None while nothing came."""
+        return await self._run.read_signal(signal, key)

@@ -13,6 +13,7 @@ from perdure.base.ids import ConversationId, EntryId, SubmissionId, TaskId
 from perdure.models.messages import Attachment, Content, Text, UserMessage, decode_messages
 from perdure.session.entries import encode_entry
 from perdure.storage.records import Submission
+from perdure.tasks.signals import check_key
 from perdure.tasks.transaction import TaskTransaction
 
 WhenBusy = Literal["follow_up", "steer", "reject"]
@@ -61,6 +62,7 @@ def input_draft(
         raise InvalidValue(f"an input is text, or a list of text and attachment blocks: {error}") from error
     if not decoded:
         raise InvalidValue("an input cannot be empty")
+    _check_notify(notify)
     return _draft("input", encoded, plain, request_id, when_busy, notify)
 
 
@@ -115,6 +117,14 @@ def _draft(
     subject = {"kind": kind, "content": content, "notify": list(notify) if notify else None}
     digest = hashlib.sha256(jsonvalue.canonical(subject)).digest()
     return Draft(kind, encoded, digest, request_id, when_busy, notify)
+
+
+def _check_notify(notify: Any) -> None:
+    if notify is None:
+        return
+    if not isinstance(notify, tuple | list) or len(notify) != 2 or type(notify[0]) is not int:
+        raise InvalidValue(f"notify is a pair of a task's id and a key, not {notify!r}")
+    check_key(notify[1])
 
 
 def _check_request_id(request_id: Any) -> None:

@@ -18,6 +18,7 @@ from perdure.models.messages import Attachment
 from perdure.models.protocol import Models
 from perdure.session.documents import Document
 from perdure.tasks.outcomes import Outcome
+from perdure.tasks.signals import Signal, SignalState
 from perdure.tasks.transaction import TaskTransaction
 
 T = TypeVar("T")
@@ -77,6 +78,11 @@ class ToolContext:
         """Store a file and get the block that refers to it, for `ToolResult(content=[…])` or an input."""
         self._check()
         return await self._site.agent.attachments.keep(content, media_type, name)
+
+    async def read_signal(self, signal: Signal[T], key: str) -> SignalState[T] | None:
+        """What a key of this call holds: its value, `expired`, or None while nothing came. Costs no storage access."""
+        self._check()
+        return await self._site.run.read_signal(signal, key)
 
     async def create_task(
         self,

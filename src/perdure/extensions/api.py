@@ -16,6 +16,7 @@ from perdure.models.protocol import Models
 from perdure.session.documents import Document
 from perdure.storage.records import Entry, SubmissionStatus
 from perdure.tasks.outcomes import Outcome
+from perdure.tasks.signals import Signal, SignalState
 from perdure.tasks.transaction import TaskTransaction
 
 T = TypeVar("T")
@@ -198,6 +199,14 @@ class _Remembering(Protocol):
         ...
 
 
+class _Signalled(Protocol):
+    """What came from outside for a live task."""
+
+    async def read_signal(self, signal: Signal[T], key: str) -> SignalState[T] | None:
+        """What a key of the task holds: its value, `expired`, or None while nothing came. Costs no storage access."""
+        ...
+
+
 class SectionContext(_Reading, Protocol):
     """What a section renders from: to read, not to write. It is asked before each request, and again after a crash."""
 
@@ -206,7 +215,7 @@ class SectionContext(_Reading, Protocol):
         ...
 
 
-class HookContext(SectionContext, _Remembering, Protocol):
+class HookContext(SectionContext, _Remembering, _Signalled, Protocol):
     """What a hook is handed: to read, and to keep its decisions in memos. It writes nothing else, since it may run
     again after a crash, and a gate at every wake of its call."""
 
@@ -227,7 +236,7 @@ class NestedCall(Protocol):
         ...
 
 
-class ToolContext(_Reading, _Remembering, Protocol[C_co]):
+class ToolContext(_Reading, _Remembering, _Signalled, Protocol[C_co]):
     """One run of one call. Once the call has ended, whatever acts through it raises `InvocationEnded`.
 
     `ToolContext[C]` names the type of what the call keeps when it parks.

@@ -12,6 +12,7 @@ from perdure.extensions.tool import Prepare, Replay, Tool
 from perdure.session.documents import Document
 from perdure.session.entries import EntryKind, entry_kind
 from perdure.tasks.definition import TaskDefinition, task_definition
+from perdure.tasks.signals import Signal
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,6 +33,7 @@ class Extension(HookDecorators):
         self._tasks: dict[str, TaskDefinition] = {}
         self._documents: dict[str, Document[Any]] = {}
         self._entries: dict[str, EntryKind[Any]] = {}
+        self._signals: dict[str, Signal[Any]] = {}
         self._frozen = False
         # what others read: views, so that nothing gets in but through the checks
         self.tools: Final[Mapping[str, Tool]] = MappingProxyType(self._tools)
@@ -39,6 +41,7 @@ class Extension(HookDecorators):
         self.tasks: Final[Mapping[str, TaskDefinition]] = MappingProxyType(self._tasks)
         self.documents: Final[Mapping[str, Document[Any]]] = MappingProxyType(self._documents)
         self.entries: Final[Mapping[str, EntryKind[Any]]] = MappingProxyType(self._entries)
+        self.signals: Final[Mapping[str, Signal[Any]]] = MappingProxyType(self._signals)
         self.add(*tasks, *signals)
 
     def __repr__(self) -> str:
@@ -61,7 +64,7 @@ class Extension(HookDecorators):
         return tuple(self._wraps)
 
     def add(self, *things: Any) -> None:
-        """Register tasks, documents, entry kinds and tools that were defined elsewhere: all of them, or none.
+        """Register tasks, signals, documents, entry kinds and tools that were defined elsewhere: all of them, or none.
 
         Adding the same thing again changes nothing. Raises `InvalidDefinition` for another of the same name.
         """
@@ -83,6 +86,9 @@ class Extension(HookDecorators):
         if isinstance(thing, Document):
             check_kind(thing.kind, f"{here} document kind")
             return self._documents, thing.kind, thing, f"{here} document kind"
+        if isinstance(thing, Signal):
+            check_kind(thing.name, f"{here} signal")
+            return self._signals, thing.name, thing, f"{here} signal"
         if hasattr(thing, "__perdure_task__"):
             definition = task_definition(thing)
             check_kind(definition.kind, f"{here} task kind")
@@ -91,7 +97,9 @@ class Extension(HookDecorators):
             kind = entry_kind(thing)
             check_kind(kind.kind, f"{here} entry kind")
             return self._entries, kind.kind, kind, f"{here} entry kind"
-        raise InvalidDefinition(f"{here} cannot register {thing!r}", hint="tasks, documents, entry kinds or tools")
+        raise InvalidDefinition(
+            f"{here} cannot register {thing!r}", hint="tasks, signals, documents, entry kinds or tools"
+        )
 
     @overload
     def tool(self, function: Callable[..., Any], /) -> Tool: ...

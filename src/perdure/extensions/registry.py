@@ -11,6 +11,7 @@ from perdure.extensions.extension import Extension
 from perdure.session.documents import Document
 from perdure.session.entries import EntryKind
 from perdure.tasks.definition import TaskDefinition
+from perdure.tasks.signals import Signal
 
 Listener = Callable[[], None]
 
@@ -24,6 +25,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     tasks: Mapping[str, TaskDefinition] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     documents: Mapping[str, Document[Any]] = msgspec.field(default_factory=lambda: MappingProxyType({}))
     entries: Mapping[str, EntryKind[Any]] = msgspec.field(default_factory=lambda: MappingProxyType({}))
+    signals: Mapping[str, Signal[Any]] = msgspec.field(default_factory=lambda: MappingProxyType({}))
 
     def task(self, kind: str) -> TaskDefinition | None:
         """The code of a task kind, if an extension brings it."""
@@ -36,6 +38,10 @@ class Snapshot(msgspec.Struct, frozen=True):
     def entry(self, kind: str) -> EntryKind[Any] | None:
         """A kind of entry, if an extension brings it."""
         return self.entries.get(kind)
+
+    def signal(self, name: str) -> Signal[Any] | None:
+        """A signal, if an extension brings it."""
+        return self.signals.get(name)
 
 
 class Registry:
@@ -104,12 +110,14 @@ def _checked(version: int, extensions: dict[str, Extension]) -> Snapshot:
     tasks: dict[str, TaskDefinition] = {}
     documents: dict[str, Document[Any]] = {}
     entries: dict[str, EntryKind[Any]] = {}
+    signals: dict[str, Signal[Any]] = {}
     owners: dict[tuple[str, str], str] = {}
     for extension in extensions.values():
         for what, into, found in (
             ("task kind", tasks, extension.tasks),
             ("document kind", documents, extension.documents),
             ("entry kind", entries, extension.entries),
+            ("signal", signals, extension.signals),
         ):
             _merge(into, found, extension.name, what, owners)
     return Snapshot(
@@ -118,6 +126,7 @@ def _checked(version: int, extensions: dict[str, Extension]) -> Snapshot:
         MappingProxyType(tasks),
         MappingProxyType(documents),
         MappingProxyType(entries),
+        MappingProxyType(signals),
     )
 
 

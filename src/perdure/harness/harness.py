@@ -12,6 +12,7 @@ from perdure.agent.configure import begin_owned, configure
 from perdure.agent.documents import AgentDoc, UsageDoc
 from perdure.agent.generation import Generation
 from perdure.agent.nested_task import NestedTool
+from perdure.agent.notify import notify_settled
 from perdure.agent.rules import check_entries, close_ended
 from perdure.agent.settings import Settings
 from perdure.agent.tool_task import ToolTask
@@ -28,6 +29,7 @@ from perdure.harness.inspection import inspection
 from perdure.harness.keys import check_key, under_key
 from perdure.harness.reports import Reports
 from perdure.harness.retention import Retention
+from perdure.harness.signalling import Signalling
 from perdure.models.messages import Attachment
 from perdure.models.protocol import Models
 from perdure.models.provider import ProviderModels
@@ -66,7 +68,7 @@ class Opening:
         await self._harness.close()
 
 
-class Harness:
+class Harness(Signalling):
     """Storage plus everything that runs on it. Opening starts nothing: submitting, waiting and `resume` do."""
 
     def __init__(self, session: Session[TaskTransaction], agent: Agent, tasks: Tasks, reports: Reports) -> None:
@@ -206,6 +208,10 @@ class Harness:
         return found
 
     @property
+    def _registry(self) -> Registry:
+        return self.agent.registry
+
+    @property
     def views(self) -> Any:
         """What can be watched of the session (see `perdure.harness.views`); loaded when somebody first watches."""
         if self._views is None:
@@ -267,6 +273,7 @@ async def _open(
         session.rules.append(agent.attachments.check)
         session.rules.append(close_ended)
         session.rules.append(lambda tx: advance_generations(agent, tx))
+        session.rules.append(notify_settled)  # last: it tells what all others settled
         tasks.orphans = lambda: agent.settings.orphan_missing
         await tasks.open(recover=recover)
         harness = Harness(session, agent, tasks, reports)

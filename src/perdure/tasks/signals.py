@@ -71,7 +71,7 @@ class Signal(Generic[T]):
 
     def key(self, key: str) -> SignalKey[T]:
         """The key of one wait: each wait for this signal in a task uses its own."""
-        _check_key(key)
+        check_key(key)
         return SignalKey(self.name, key)
 
     def to_json(self, value: Any) -> Json:
@@ -132,7 +132,7 @@ class _Held(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 def read(record: Task, signal: Signal[T], key: str) -> SignalState[T] | None:
     """What a key of a live task holds; None while nothing came."""
-    _check_key(key)
+    check_key(key)
     held = _held(decode_memos(record.memos), signal.name, key)
     if held is None:
         return None
@@ -235,6 +235,7 @@ def _check_name(name: object, version: object) -> None:
         raise InvalidDefinition(f"signal {name}: versions are whole numbers from 1, not {version!r}")
 
 
-def _check_key(key: object) -> None:
+def check_key(key: object) -> None:
+    """Refuse what names no wait."""
     if not isinstance(key, str) or not key or not jsonvalue.is_strict(key):
         raise InvalidValue(f"a key is a text that is not empty, not {key!r}")
