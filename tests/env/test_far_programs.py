@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from perdure.env.containment import EXECUTION_VARIABLE
 from perdure.env.far_files import SIZES
 
 
-def begun(program: bytes, request: dict[str, object]) -> subprocess.Popen[bytes]:
+def begun(program: bytes, request: Mapping[str, object]) -> subprocess.Popen[bytes]:
     command = far_program.words(sys.executable, {EXECUTION_VARIABLE: "test-far-programs"})
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None

@@ -98,7 +98,7 @@ async def start(
     """Send one of our programs and wait until it runs."""
     channel = await carrier.open(marks, python)
     try:
-        magic = f"\0perdure {marks[EXECUTION_VARIABLE]}\n".encode()
+        magic = far_program.MAGIC + marks[EXECUTION_VARIABLE].encode() + b"\n"
         channel.send(far_program.program(name, magic))
         await channel.drain()
         incoming = Incoming(channel)

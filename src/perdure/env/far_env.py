@@ -102,9 +102,16 @@ class FarEnv:
         return Found(tuple(head["found"]), head["complete"])
 
     async def grep(
-        self, pattern: str, *, under: str = ".", files: str = "**", limit: int = 1_000, gitignore: bool = False
+        self,
+        pattern: str,
+        *,
+        under: str = ".",
+        files: str = "**",
+        limit: int = 1_000,
+        gitignore: bool = False,
+        ignore_case: bool = False,
     ) -> Found[Match]:
-        return await search.grep(self, pattern, under, files, limit, gitignore=gitignore)
+        return await search.grep(self, pattern, under, files, limit, gitignore=gitignore, ignore_case=ignore_case)
 
     async def watch(self, path: str = ".") -> FarWatching:
         """Watch by looking twice a second, there."""

@@ -16,6 +16,9 @@ MODULES: Final = {
 }
 """What each program consists of, in the order of their imports."""
 
+MAGIC: Final = b"\0perdure "
+"""How a program begins what it writes; a mark and the end of the line follow."""
+
 BOOTSTRAP: Final = (
     'import os,zlib,base64;exec(zlib.decompress(base64.b64decode(b"".join(iter(lambda:os.read(0,1),b";")))))'
 )

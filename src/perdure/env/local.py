@@ -94,9 +94,16 @@ class LocalEnv:
         return Found(tuple(items), complete)
 
     async def grep(
-        self, pattern: str, *, under: str = ".", files: str = "**", limit: int = 1_000, gitignore: bool = False
+        self,
+        pattern: str,
+        *,
+        under: str = ".",
+        files: str = "**",
+        limit: int = 1_000,
+        gitignore: bool = False,
+        ignore_case: bool = False,
     ) -> Found[Match]:
-        return await search.grep(self, pattern, under, files, limit, gitignore=gitignore)
+        return await search.grep(self, pattern, under, files, limit, gitignore=gitignore, ignore_case=ignore_case)
 
     async def watch(self, path: str = ".") -> LocalWatching:
         """Watch by looking twice a second; with the extra `perdure[watch]`, when the system gives word."""

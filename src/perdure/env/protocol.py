@@ -141,7 +141,14 @@ class ExecutionEnv(Protocol):
         ...
 
     async def grep(
-        self, pattern: str, *, under: str = ".", files: str = "**", limit: int = 1_000, gitignore: bool = False
+        self,
+        pattern: str,
+        *,
+        under: str = ".",
+        files: str = "**",
+        limit: int = 1_000,
+        gitignore: bool = False,
+        ignore_case: bool = False,
     ) -> Found[Match]:
         """Lines of text files that match an extended regular expression; `files` is a glob. `under` may be a file."""
         ...

@@ -24,7 +24,14 @@ IN_ENGLISH: Final = {"LC_ALL": "C.UTF-8"}
 
 
 async def grep(
-    env: ExecutionEnv, pattern: str, under: str, files: str, limit: int, *, gitignore: bool = False
+    env: ExecutionEnv,
+    pattern: str,
+    under: str,
+    files: str,
+    limit: int,
+    *,
+    gitignore: bool = False,
+    ignore_case: bool = False,
 ) -> Found[Match]:
     """Lines that match an extended regular expression, in text files whose relative path fits `files`, sorted."""
     if "\n" in pattern or "\0" in pattern:
@@ -33,7 +40,7 @@ async def grep(
     folder, target = under, "."
     if (await env.stat(under)).kind != "directory":
         folder, target = os.path.split(under)
-    rest = ("-e", pattern, "--", target)
+    rest = (*(["-i"] if ignore_case else []), "-e", pattern, "--", target)
     if gitignore:
         found = await _matches(env, [*GIT_GREP, *rest], folder or ".", matcher, limit)
         if found is not None:

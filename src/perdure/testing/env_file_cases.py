@@ -139,8 +139,10 @@ class SearchCases(EnvSuite):
         assert found == [("a.py", 2, "two words"), ("d/b.txt", 1, "two:three")]
         assert [match.path for match in (await env.grep("two", files="**/*.txt")).items] == ["d/b.txt"]
         assert [match.path for match in (await env.grep("two", under="a.py")).items] == ["a.py"]
+        assert [match.path for match in (await env.grep("TWO W", ignore_case=True)).items] == ["a.py"]
         assert (await env.grep("nowhere")).items == ()
 
+    @pytest.mark.slow
     async def test_what_git_ignores_is_left_out_when_asked_for(self, env: ExecutionEnv) -> None:
         """Only in a repository; a file that is tracked, or new and not ignored, is there; one that was deleted not."""
         for name in ("a", "lost", "new", "built/x", "sub/y", "sub/log"):

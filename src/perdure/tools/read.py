@@ -9,7 +9,7 @@ from msgspec import Meta
 from perdure.base.text import cut_head, decode_utf8, well_formed
 from perdure.env.errors import EnvError
 from perdure.env.protocol import ExecutionEnv
-from perdure.extensions.results import ToolError
+from perdure.extensions.results import ToolError, ToolResult
 from perdure.extensions.tool import Tool
 
 READ_LINES: Final = 2_000
@@ -19,6 +19,10 @@ LINE_BYTES: Final = 2_000
 """A longer line is cut."""
 SCAN_BYTES: Final = 256 * 1024
 """Read at a time while looking for a line."""
+IMAGE_BYTES: Final = 5 * 1024 * 1024
+"""A larger image is taken by no provider that we know."""
+IMAGES: Final = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
+"""Media types by how a file begins."""
 SNIFF_BYTES: Final = 8 * 1024
 """A NUL in the first of a file means that it is no text."""
 
@@ -28,12 +32,15 @@ async def _read(
     path: Annotated[str, Meta(description="File to read, relative to the working directory or absolute")],
     offset: Annotated[int, Meta(ge=1, description="First line, counted from 1")] = 1,
     limit: Annotated[int, Meta(ge=1, le=READ_LINES, description="Lines at most")] = READ_LINES,
-) -> str:
-    """Read a text file. A long file comes in parts; the end of each tells how to go on."""
+) -> str | ToolResult:
+    """Read a text file, or look at an image. A long file comes in parts; the end of each tells how to go on."""
     env: ExecutionEnv = ctx.env
     try:
         size = (await env.stat(path)).size
-        if b"\0" in await env.read(path, limit=SNIFF_BYTES):
+        begin = await env.read(path, limit=SNIFF_BYTES)
+        if (media_type := _image(begin)) is not None:
+            return await _looked_at(ctx, path, size, media_type)
+        if b"\0" in begin:
             raise ToolError(f"{well_formed(path)} is a binary file of {size:,} bytes; it cannot be read as text")
         return await _shown(env, path, offset, limit, size)
     except EnvError as error:
@@ -41,6 +48,21 @@ async def _read(
 
 
 read = Tool(_read, name="read", replay="safe")
+
+
+def _image(begin: bytes) -> str | None:
+    """The media type of an image, by how it begins."""
+    if begin[:4] == b"RIFF" and begin[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for magic, kind in IMAGES.items() if begin.startswith(magic)), None)
+
+
+async def _looked_at(ctx: Any, path: str, size: int, media_type: str) -> ToolResult:
+    """The image, kept once in the session and shown by reference."""
+    if size > IMAGE_BYTES:
+        raise ToolError(f"{well_formed(path)} is an image of {size:,} bytes; at most {IMAGE_BYTES:,} can be looked at")
+    data = await ctx.env.read(path, limit=IMAGE_BYTES)
+    return ToolResult([await ctx.attach(data, media_type, name=well_formed(path))])
 
 
 async def _shown(env: ExecutionEnv, path: str, offset: int, limit: int, size: int) -> str:
