@@ -50,7 +50,6 @@ CTURNS = size("CTURNS", 10)
 LONG = size("LONG", 2000)
 CHUNKS = size("CHUNKS", 2000)
 MESSAGES = size("MESSAGES", 2000)
-FORKS = size("FORKS", 50)
 
 DIR = os.environ.get("BENCH_DIR", ".")
 VARIANT = os.environ.get("BENCH_VARIANT", "process")

@@ -15,9 +15,7 @@ from common import (
     CONVS,
     CTURNS,
     DIR,
-    FORKS,
     LONG,
-    MESSAGES,
     STEPS,
     TURNS,
     VARIANT,
@@ -290,22 +288,6 @@ async def w6() -> None:
     emit(us_per_chunk=1e6 * (many.wall - one.wall) / CHUNKS, frames_seen=frames, persisted=True)
 
 
-async def w7() -> None:
-    async with harness() as h:
-        root = await h.root(model=MODEL)
-        for i in range(MESSAGES // 4):
-            await ask(root, user_text(i))
-    size, took = tree_bytes(PATH), []
-    async with harness() as h:
-        root = await h.root()
-        at = (await root.entries(limit=MESSAGES // 2))[-1].id
-        for _ in range(FORKS):
-            began = now()
-            await root.fork(at)
-            took.append(now() - began)
-    emit(fork_ms=1e3 * med(took), fork_bytes=(tree_bytes(PATH) - size) / FORKS)
-
-
 async def three() -> None:
     """One transaction of three records on the session alone."""
     storage = SqliteStorage(PATH, durability="power" if VARIANT == "power" else "process")
@@ -389,7 +371,7 @@ async def open_it() -> None:
 
 # fmt: off
 WORKLOADS = {
-    "W1": w1, "W2": w2, "W2C": w2c, "W3": w3, "W5run": w5, "W5resume": w5, "W6": w6, "W7": w7, "THREE": three,
+    "W1": w1, "W2": w2, "W2C": w2c, "W3": w3, "W5run": w5, "W5resume": w5, "W6": w6, "THREE": three,
     "DISK": disk, "STEPS": steps_then_die, "REOPEN": reopen, "LONG": fill_long, "SHORT": fill_empty, "OPEN": open_it,
 }
 # fmt: on

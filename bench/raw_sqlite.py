@@ -20,9 +20,7 @@ from common import (
     CONVS,
     CTURNS,
     DIR,
-    FORKS,
     LONG,
-    MESSAGES,
     STEPS,
     TURNS,
     VARIANT,
@@ -31,7 +29,6 @@ from common import (
     emit,
     main,
     mark,
-    med,
     now,
     tool_args,
     tool_result,
@@ -201,19 +198,6 @@ def w6() -> None:
     emit(us_per_chunk=1e6 * meter.wall / CHUNKS)
 
 
-def w7() -> None:
-    """A fork by reference: one row."""
-    db = connect()
-    for i in range(MESSAGES // PER_TURN):
-        turn(db, 1, i)
-    took = []
-    for fork in range(FORKS):
-        began = now()
-        db.execute("INSERT INTO thread VALUES (?, 1, ?)", (2 + fork, MESSAGES // 2))
-        took.append(now() - began)
-    emit(fork_ms=1e3 * med(took))
-
-
 def three() -> None:
     """One commit of three rows."""
     db = connect()
@@ -231,7 +215,6 @@ WORKLOADS = {
     "W5run": w5run,
     "W5resume": w5resume,
     "W6": w6,
-    "W7": w7,
     "THREE": three,
 }
 

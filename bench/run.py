@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
-RAW, OURS = "raw_sqlite.py", "peer_perdure.py"
+RAW, OURS, FORKED = "raw_sqlite.py", "peer_perdure.py", "forks.py"
 SECONDS = 120
 """A process of the kit may take this long."""
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -126,13 +126,20 @@ def marks(folder: Path, what: str, pid: int | None = None) -> list[float]:
 
 def measure(kit: Kit, reps: int, variants: list[str], only: set[str]) -> list[Promise]:
     """Run everything and say what came out."""
-    wanted = [name for name in ("W1", "W2", "W2C", "W3", "W6", "W7", "THREE") if not only or name in only]
+    wanted = [name for name in ("W1", "W2", "W2C", "W3", "W6", "THREE") if not only or name in only]
     for _ in range(reps):
         for workload in wanted:
             for variant in variants if workload != "W3" else variants[:1]:
                 kit.both(workload, variant)
     found = ratios(kit)
-    for name, work in (("DISK", disk), ("W5", crash), ("REOPEN", reopen), ("OPEN", opening), ("START", starting)):
+    for name, work in (
+        ("W7", forks),
+        ("DISK", disk),
+        ("W5", crash),
+        ("REOPEN", reopen),
+        ("OPEN", opening),
+        ("START", starting),
+    ):
         if not only or name in only:
             found += work(kit, reps)
     return found
@@ -151,7 +158,6 @@ def ratios(kit: Kit) -> list[Promise]:
         ("W2", "ms_per_turn", "an agent turn with one tool call", {"process": 8.0, "power": 3.0}),
         ("W2C", "ms_per_turn", "a turn, 50 conversations at once", {"process": None, "power": None}),
         ("THREE", "us_per_commit", "a transaction of three records", {"process": 3.0, "power": 2.0}),
-        ("W7", "fork_ms", "a fork", {"process": None, "power": None}),
     ]
     found = []
     for workload, field, what, limits in lines:
@@ -164,13 +170,37 @@ def ratios(kit: Kit) -> list[Promise]:
             found.append(
                 Promise(f"W6 a streamed chunk ({variant})", [r["us_per_chunk"] for r in runs], 20.0, "us", aim=True)
             )
-        if workload == "W7":
-            found.append(Promise(f"W7 bytes of a fork ({variant})", [r["fork_bytes"] for r in runs], None, "B", True))
         if workload == "W3":
             grown = [r["turn_at_2000_ms"] / r["turn_at_100_ms"] for r in runs]
             found.append(Promise("W3 turn 2,000 over turn 100", grown, 1.2, "x"))
             found.append(Promise("W3 bytes a turn", [r["bytes_per_turn"] for r in runs], None, "B", aim=True))
             found.append(Promise("W3 memory a turn", [r["rss_kb_per_turn"] for r in runs], None, "KB", aim=True))
+    return found
+
+
+def forks(kit: Kit, reps: int) -> list[Promise]:
+    """A fork of a conversation of 2,000 messages at message 1,000, and 1,000 conversations of which 50 are at work."""
+    found = []
+    for variant in ("process", "power"):
+        pairs = [(kit.run(FORKED, "RAW", variant), kit.run(FORKED, "OURS", variant)) for _ in range(reps)]
+        times = [mine["fork_ms"] for _, mine in pairs]
+        found += [
+            Promise(f"W7 a fork at message 1,000 of 2,000 ({variant})", times, 2.0, "ms"),
+            Promise(f"W7 the first one after an open ({variant})", [mine["first_ms"] for _, mine in pairs], 2.0, "ms"),
+            Promise(f"W7 the same, bare ({variant})", [bare["fork_ms"] for bare, _ in pairs], None, "ms", aim=True),
+            Promise(
+                f"W7 a fork over one row ({variant})",
+                [mine["fork_ms"] / bare["fork_ms"] for bare, mine in pairs],
+                None,
+                "x raw",
+                aim=True,
+            ),
+        ]
+    found.append(Promise("W7 a fork on disk", [mine["fork_bytes"] for _, mine in pairs], 2048.0, "B"))
+    found.append(Promise("W7 one row on disk", [bare["fork_bytes"] for bare, _ in pairs], None, "B", aim=True))
+    got = kit.run(FORKED, "MANY", "process")
+    found.append(Promise("memory of an idle conversation, 950 of 1,000", [got["idle_bytes"]], 2048.0, "B"))
+    found.append(Promise("memory of one that worked and was let go", [got["rested_bytes"]], 2048.0, "B"))
     return found
 
 

@@ -20,10 +20,10 @@ from perdure.agent.entries import (
     put,
 )
 from perdure.agent.pairing import check_pairing
-from perdure.agent.prompt import KEEP, PromptState, Rendered, change, whole
+from perdure.agent.prompt import KEEP, PromptState, Rendered, change
 from perdure.agent.transcripts import Transcripts
 from perdure.base.errors import NotFound
-from perdure.base.ids import ROOT, ConversationId, EntryId
+from perdure.base.ids import ConversationId, EntryId
 from perdure.models.messages import (
     AssistantMessage,
     Message,
@@ -117,7 +117,7 @@ class World:
                 head = dice.choice(visible[-6:])
                 put(tx, conversation, SummaryEntry, user(f"summary{number}"), head=head)
             case 11 if visible:
-                told = [user(f"edit{number}")] if dice.random() < 0.6 else []
+                told: list[Message] = [user(f"edit{number}")] if dice.random() < 0.6 else []
                 tx.put_entry(conversation, "app.edit", messages=encode_messages(told), edits=dice.choice(visible[-8:]))
             case 12 if dice.random() < 0.5:
                 put(tx, conversation, ResetEntry, user(f"begin{number}"), head=True)
