@@ -86,3 +86,15 @@ async def test_sections_are_stored_as_they_change_and_replayed_after_a_restart(u
     async with agent([], storage=storage) as (_, root):
         changes = [e for e in await root.entries(limit=500) if e.kind == "perdure.system"]
         assert len(changes) == 4
+
+
+async def test_a_plain_answer_takes_two_commits_and_one_with_a_tool_four() -> None:
+    model = ScriptedModel(["first", "plain", call("echo"), "with a tool"])
+    async with agent(model, echo()) as (harness, root):
+        await ask(root, "warm up")
+        taken = []
+        for text in ("a", "b"):
+            before = harness.session.seq
+            await ask(root, text)
+            taken.append(harness.session.seq - before)
+        assert taken == [2, 4]
