@@ -45,6 +45,29 @@ class Note:
     text: str
 
 
+class Unhurried(FailingStorage):
+    """Reads take a while, so that others commit meanwhile."""
+
+    async def _pause(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    async def latest_head(self, *args: Any, **options: Any) -> Any:
+        """Read, later."""
+        await self._pause()
+        return await super().latest_head(*args, **options)
+
+    async def scan_entries(self, *args: Any, **options: Any) -> Any:
+        """Read, later."""
+        await self._pause()
+        return await super().scan_entries(*args, **options)
+
+    async def scan_conversations(self, *args: Any, **options: Any) -> Any:
+        """Read, later."""
+        await self._pause()
+        return await super().scan_conversations(*args, **options)
+
+
 class World:
     """A session whose process comes and goes, with clients that come and go too."""
 
@@ -58,7 +81,7 @@ class World:
 
     async def open(self) -> None:
         """A new process."""
-        self.storage = FailingStorage(self.store)
+        self.storage = Unhurried(self.store)
         self.harness: Harness = await Harness.open(
             self.storage,
             registry=Registry([self.tools()]),
@@ -137,7 +160,7 @@ class World:
     async def fork(self) -> None:
         conversation = await self.conversation()
         known = await conversation.entries(limit=500)
-        if known:
+        if known and len(self.conversations) < 4:
             self.conversations.append((await conversation.fork(self.pick(known).id)).id)
 
     async def abort(self) -> None:
@@ -182,7 +205,11 @@ class World:
         await self.join(Client(self.harness.watch_tasks()), None)
 
     async def join(self, client: Client | Listener, conversation: Any) -> None:
-        self.clients.append((await client.__aenter__(), conversation))
+        joining = asyncio.ensure_future(client.__aenter__())
+        if self.pick([True, False]):  # amid everything else
+            await asyncio.sleep(0)
+            await self.clock.advance(0.3)
+        self.clients.append((await joining, conversation))
 
     async def read(self) -> None:
         for client, _ in self.clients:
@@ -203,9 +230,10 @@ class World:
     async def come_back(self, old: Client, conversation: Any) -> None:
         """Another connection of the same client: it goes on where the old one is."""
         client = Client(conversation.watch(after=old.watch.cursor))
+        value = old.value
         await self.join(client, conversation)
         assert client.watch.resumed
-        assert client.value == old.value
+        assert client.value == value
 
     async def come_again(self) -> None:
         """A client with any older cursor: either it goes on from there, or it gets everything anew."""
