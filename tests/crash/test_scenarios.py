@@ -5,9 +5,10 @@ import pytest
 from perdure.testing.crash import Scenario, explore
 from perdure.testing.scenario_tasks import TASKS
 from perdure.testing.scenarios import CONVERSATIONS
+from perdure.testing.scenarios_compaction import COMPACTIONS
 from perdure.testing.scenarios_hooks import HOOKS
 
-EVERY = [*CONVERSATIONS, *TASKS, *HOOKS]
+EVERY = [*CONVERSATIONS, *TASKS, *HOOKS, *COMPACTIONS]
 STORAGES = ("memory", "process", "power")
 STRIDE = 9
 """Runs of their own cost twice what snapshots cost, so that only some are made where these were at every commit."""

@@ -48,6 +48,8 @@ class Scenario:
     """Looks at the end of the last process, for what only this scenario knows."""
     streams: int = 1
     """Requests that can be on their way at once: as many answers may be lost by one crash."""
+    window: int | None = None
+    """Tokens that fit the model's context window; None: nobody knows."""
 
     def __str__(self) -> str:
         return self.name
@@ -250,7 +252,11 @@ class World:
 
     def _model(self, process: Process) -> None:
         turns = self._scenario.turns
-        model = WatchedModel(going_on(turns if callable(turns) else Script(turns)), clock=process.clock)
+        model = WatchedModel(
+            going_on(turns if callable(turns) else Script(turns)),
+            clock=process.clock,
+            context_window=self._scenario.window,
+        )
         model.finished = []
         process.model = model
 

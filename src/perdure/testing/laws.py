@@ -13,6 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import msgspec
+
+from perdure.agent.compactions import ATTEMPT, GOING_ON, shown
 from perdure.agent.documents import InboxDoc, LiveDoc, UsageDoc
 from perdure.agent.entries import AssistantEntry, UserEntry
 from perdure.agent.pairing import check_pairing
@@ -237,6 +240,10 @@ async def _check_live(harness: Harness, conversation: ConversationId, by_id: Map
         raise LawBroken(6, f"the run of conversation {conversation} names task {run['generation']}, which has ended")
     if run is None and any(_works_on_run(task) for task in generations):
         raise LawBroken(6, f"conversation {conversation} has no run, and tasks {open_ones} work on one")
+    for id, slot in shown(live).items():
+        task = by_id.get(TaskId(int(id)))
+        if slot["status"] in GOING_ON and (task is None or task.status == "terminal"):
+            raise LawBroken(6, f"compaction {id} is shown as {slot['status']}, and its task has ended")
     for id, slot in live["tools"].items():
         task = by_id.get(TaskId(int(id)))
         if task is None or (task.status == "terminal" and slot["status"] != "done"):
@@ -256,6 +263,9 @@ async def _attempts(storage: Any, conversation: ConversationRecord) -> list[Usag
             message = decode_messages(entry.messages)[0]
             assert isinstance(message, AssistantMessage)
             found.append(message.usage)
+        elif entry.kind == ATTEMPT:
+            data: Any = jsonvalue.decode(entry.data)
+            found.append(None if data["usage"] is None else msgspec.convert(data["usage"], Usage))
     return found
 
 
