@@ -1,6 +1,7 @@
 """Where a session's store lies between two processes, and what a crash at a moment would leave there."""
 
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Final, Protocol, Self
 
 import apsw
 
+from perdure.storage.jsonl.store import JsonlStorage
 from perdure.storage.memory import MemoryStorage
 from perdure.storage.protocol import Durability, Storage
 from perdure.storage.sqlite.store import CHECKPOINT_PAGES, SqliteStorage
@@ -91,6 +93,37 @@ class SqlitePlace:
         return Path(self._folder.name) / STORE
 
 
+class JsonlPlace:
+    """A file of lines in a folder of its own, with its blobs."""
+
+    def __init__(self, durability: Durability) -> None:
+        where = IN_MEMORY if os.access(IN_MEMORY, os.W_OK) else None
+        self._folder = tempfile.TemporaryDirectory(prefix="perdure-crash-", dir=where)
+        self._durability: Durability = durability
+
+    def store(self) -> Storage:
+        """A new store on the same file."""
+        return JsonlStorage(self._path, durability=self._durability)
+
+    def copy(self) -> Self:
+        """The files as they are: a blob is there before the line that names it, and lines only come at the end."""
+        other = type(self)(self._durability)
+        if self._path.exists():
+            shutil.copy(self._path, other._path)
+        blobs = Path(f"{self._path}.blobs")
+        if blobs.exists():
+            shutil.copytree(blobs, f"{other._path}.blobs")
+        return other
+
+    def remove(self) -> None:
+        """Remove the folder."""
+        self._folder.cleanup()
+
+    @property
+    def _path(self) -> Path:
+        return Path(self._folder.name) / STORE
+
+
 def _content(path: Path) -> bytes:
     """The engine reads its file: closing any other descriptor of it would drop the locks of this process."""
     file = apsw.VFSFile("", os.fspath(path), [apsw.SQLITE_OPEN_MAIN_DB | apsw.SQLITE_OPEN_READONLY, 0])
@@ -104,5 +137,7 @@ PLACES: dict[str, Callable[[], Place]] = {
     "memory": MemoryPlace,
     "process": lambda: SqlitePlace("process"),
     "power": lambda: SqlitePlace("power"),
+    "jsonl": lambda: JsonlPlace("power"),
+    "jsonl-process": lambda: JsonlPlace("process"),
 }
-"""The kinds of stores by name: memory, and SQLite by what its commits survive."""
+"""The kinds of stores by name: memory, SQLite by what its commits survive, and files of lines."""
