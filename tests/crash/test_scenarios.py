@@ -9,7 +9,7 @@ from perdure.testing.scenarios_compaction import COMPACTIONS
 from perdure.testing.scenarios_hooks import HOOKS
 
 EVERY = [*CONVERSATIONS, *TASKS, *HOOKS, *COMPACTIONS]
-STORAGES = ("memory", "process", "power")
+STORAGES = ("memory", "process", "power", "jsonl")
 STRIDE = 9
 """Runs of their own cost twice what snapshots cost, so that only some are made where these were at every commit."""
 DOUBLED = 25
@@ -29,8 +29,8 @@ def test_a_scenario_survives_a_crash_at_every_commit_on_sqlite(scenario: Scenari
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", EVERY, ids=str)
-def test_a_scenario_that_is_run_anew_survives_some_crashes_on_sqlite(scenario: Scenario) -> None:
-    for storage in ("process", "power"):
+def test_a_scenario_that_is_run_anew_survives_some_crashes_on_files(scenario: Scenario) -> None:
+    for storage in ("process", "power", "jsonl"):
         explore(scenario, [storage], stride=STRIDE, seed=EVERY.index(scenario) + STORAGES.index(storage))
 
 
