@@ -147,3 +147,18 @@ def test_json_output_is_json_in_every_outcome(tmp_path: Path) -> None:
         lines = [json.loads(line) for line in failed.stdout.splitlines()]
         assert lines[-1]["type"] == "unanswered"
         assert lines[-1]["detail"].startswith("auth_failed")
+
+
+def test_an_attached_image_reaches_the_model_and_is_named_in_the_log(tmp_path: Path) -> None:
+    with server({"text": "A red square."}, {"text": "Still red."}) as model:
+        cli = Cli(tmp_path, model.base_url)
+        (cli.repo / "square.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(64))
+        (cli.repo / "notes.md").write_text("# Colours\n")
+        shown = ("--attach", str(cli.repo / "square.png"), "--attach", str(cli.repo / "notes.md"))
+        done = cli.run("ask", "--session", "see", *MODEL, *shown, "What is it?")
+        assert (done.returncode, done.stdout) == (0, "A red square.\n")
+        assert cli.run("ask", "--session", "see", "Sure?").stdout == "Still red.\n"
+        parts = model.requests[1]["messages"][0]["content"]
+    assert [part["type"] for part in parts] == ["text", "image_url", "text"]
+    assert parts[2]["text"] == "[notes.md]\n# Colours\n"
+    assert "square.png" in cli.run("log", "see").stdout

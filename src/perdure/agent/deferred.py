@@ -19,8 +19,8 @@ from perdure.tasks.transaction import TaskTransaction
 SHORTEST_PAUSE: Final = 1.0
 """Seconds between two questions at the least, whatever the model says."""
 
-LONGEST_PAUSE: Final = 3600.0
-"""Seconds between two questions at the most: an answer that is there should not lie for a day."""
+LONGEST_PAUSE: Final = 86_400.0
+"""Seconds between two questions at the most: no batch interface takes longer, so by then it is worth asking."""
 
 HANDLE_BYTES: Final = 64 * 1024
 """Bytes of JSON of a handle: it is stored with the task at every pause."""

@@ -1,10 +1,12 @@
 """`perdure ask`: one input, its answer on stdout, progress on stderr."""
 
 import asyncio
+import mimetypes
 import os
 import secrets
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import click
@@ -18,6 +20,7 @@ from perdure.cli.show import emit, note, say
 from perdure.harness.conversation import Conversation
 from perdure.harness.harness import Harness
 from perdure.harness.submission import Submission
+from perdure.models.messages import Text
 from perdure.models.provider import ProviderModels
 
 
@@ -26,6 +29,13 @@ from perdure.models.provider import ProviderModels
 @click.option("--session", "name", help="The session's name; a new one is made and named on stderr without it.")
 @click.option("--request-id", help="Names this request: the same id again gives the same answer, never a second run.")
 @click.option("--model", help="provider:model, for a session that has none yet.")
+@click.option(
+    "--attach",
+    "files",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="An image or file to show with the input; may be given several times.",
+)
 @click.option("--cwd", type=click.Path(exists=True, file_okay=False), help="Where the agent works; default: here.")
 @click.option("--app", help="module:registry with extensions of your own.")
 @click.option("--json", "as_json", is_flag=True, help="Events as JSON lines on stdout.")
@@ -34,6 +44,7 @@ def command(
     name: str | None,
     request_id: str | None,
     model: str | None,
+    files: tuple[str, ...],
     cwd: str | None,
     app: str | None,
     as_json: bool,
@@ -43,6 +54,7 @@ def command(
     \b
     perdure ask "What does this repository do?"
     perdure ask --session fix --request-id fix-1 "Make the failing test pass"
+    perdure ask --attach screen.png "What is wrong here?"
     git diff | perdure ask -
     """
     config = load_config()
@@ -52,12 +64,14 @@ def command(
     if name is None:
         name = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
     where = None if cwd is None else os.path.abspath(cwd)
-    return asyncio.run(_ask(config, content, name, request_id, model, where, app, as_json))
+    shown = [(Path(file).name, Path(file).read_bytes()) for file in files]
+    return asyncio.run(_ask(config, content, shown, name, request_id, model, where, app, as_json))
 
 
 async def _ask(
     config: Config,
     content: str,
+    shown: list[tuple[str, bytes]],
     name: str,
     request_id: str | None,
     model: str | None,
@@ -73,7 +87,8 @@ async def _ask(
     async with running(path, config, app=app) as harness:
         root = await harness.root()
         await _give_agent(harness, root, chosen, cwd, config, overwrite=model is not None)
-        submission = await root.submit(content, request_id=request_id)
+        files = [await harness.attach(data, mimetypes.guess_type(file)[0], name=file) for file, data in shown]
+        submission = await root.submit([Text(content), *files] if files else content, request_id=request_id)
         if as_json:
             emit({"type": "submitted", "session": name, "submission": submission.id, "request_id": request_id})
         elif fresh:

@@ -16,10 +16,12 @@ from perdure.cli.session_names import find_session
 from perdure.cli.show import emit, say, shortened
 from perdure.models.messages import (
     AssistantMessage,
+    Attachment,
     Message,
     SystemMessage,
     ToolCall,
     ToolResultMessage,
+    UserMessage,
     decode_messages,
     text_of,
 )
@@ -84,7 +86,7 @@ def described(message: Message, full: bool) -> list[str]:
     if isinstance(message, ToolResultMessage):
         text = text_of(message)
         mark = "error " if message.is_error else ""
-        return [f"result  {message.name}: {mark}{text if full else shortened(text)}"]
+        return [f"result  {message.name}: {mark}{text if full else shortened(text)}", *_files(message)]
     if isinstance(message, AssistantMessage):
         lines = []
         if message.stop in ("aborted", "error"):
@@ -92,8 +94,15 @@ def described(message: Message, full: bool) -> list[str]:
         elif text_of(message):
             lines.append(f"agent   {text_of(message)}")
         calls = [block for block in message.content if isinstance(block, ToolCall)]
-        return lines + [f"call    {call.name} {_arguments(call, full)}" for call in calls] or ["agent   (nothing)"]
-    return [f"user    {text_of(message)}"]
+        lines += [f"call    {call.name} {_arguments(call, full)}" for call in calls]
+        return [*lines, *_files(message)] or ["agent   (nothing)"]
+    return [f"user    {text_of(message)}", *_files(message)]
+
+
+def _files(message: UserMessage | AssistantMessage | ToolResultMessage) -> list[str]:
+    blocks = [] if isinstance(message.content, str) else message.content
+    files = [block for block in blocks if isinstance(block, Attachment)]
+    return [f"file    {file.name or file.digest[:12]} ({file.media_type})" for file in files]
 
 
 def _arguments(call: ToolCall, full: bool) -> str:

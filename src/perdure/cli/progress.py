@@ -47,6 +47,8 @@ def _report(event: dict[str, Any], as_json: bool) -> None:
         note(f"{mark} {event['name']}")
     elif event["type"] == "retry":
         note(f"… trying again: {shortened(event['error'])}")
+    elif event["type"] == "deferred":
+        note("… the provider answers later")
 
 
 class LiveEvents:
@@ -56,6 +58,7 @@ class LiveEvents:
         self._tools: dict[str, str] = {}
         self._text = ""
         self._retry: Any = None
+        self._deferred: Any = None
 
     def of(self, live: Any) -> list[dict[str, Any]]:
         """The events that lead to this value."""
@@ -79,4 +82,9 @@ class LiveEvents:
             self._retry = live["retry"]
             if self._retry is not None:
                 found.append({"type": "retry", **self._retry})
+        deferred = live.get("deferred")
+        if deferred != self._deferred:
+            self._deferred = deferred
+            if deferred is not None:
+                found.append({"type": "deferred", **deferred})
         return found
