@@ -101,7 +101,7 @@ def test_a_result_is_made_well_formed_in_all_its_parts() -> None:
         (ToolResult("", usage=Usage(input=-1)), "counts tokens and USD from 0"),
         (ToolResult("", usage=Usage(cost=float("nan"))), "counts tokens and USD from 0"),
         (ToolResult("", usage={"input": 1}), "counts tokens and USD from 0"),  # type: ignore[arg-type]
-        (ToolResult("", control="terminate"), r"control is Terminate, AddTools or Handoff, not str"),  # type: ignore[arg-type]
+        (ToolResult("", control="terminate"), r"control is .*, not str"),  # type: ignore[arg-type]
     ],
 )
 def test_a_result_with_a_wrong_part_is_refused_naming_it(given: ToolResult, text: str) -> None:

@@ -3,31 +3,28 @@
 from typing import Any, TypeVar
 
 from perdure.agent.agent import AgentNames
+from perdure.agent.call_work import CallWork
 from perdure.agent.calls import CallSite
 from perdure.agent.documents import LiveDoc
-from perdure.agent.nested import Keys, NestedCall
 from perdure.agent.output import OutputBuffer, Throttle
 from perdure.base import jsonvalue
-from perdure.base.errors import InvalidValue, InvocationEnded
 from perdure.base.ids import ConversationId, TaskId
 from perdure.base.text import well_formed
 from perdure.env.protocol import ExecutionEnv
-from perdure.extensions.results import ToolResult
-from perdure.extensions.tool import Tool
 from perdure.models.messages import Attachment
 from perdure.models.protocol import Models
 from perdure.session.documents import Document
-from perdure.tasks.outcomes import Outcome
 from perdure.tasks.signals import Signal, SignalState
 from perdure.tasks.transaction import TaskTransaction
 
 T = TypeVar("T")
 
 
-class ToolContext:
+class ToolContext(CallWork):
     """One run of one call. Once the call has ended, every use raises `InvocationEnded`."""
 
     def __init__(self, site: CallSite, env: ExecutionEnv) -> None:
+        super().__init__(site)
         self.task_id: TaskId = site.run.task_id
         self.conversation_id: ConversationId = site.run.conversation_id
         self.call_id = site.call.id
@@ -35,10 +32,8 @@ class ToolContext:
         self.env = env
         self.models: Models = site.agent.models
         self.diagnostics: list[str] = []
-        self._site = site
         self._buffer: OutputBuffer | None = None
         self._throttle: Throttle | None = None
-        self._keys = Keys(site.agent, site.run)
 
     def output(self, chunk: str | bytes) -> None:
         """Stream output to everyone who watches. Bounded: the newest 50 KiB or 2,000 lines are kept."""
@@ -62,13 +57,6 @@ class ToolContext:
         self._check()
         self.diagnostics.append(well_formed(text))
 
-    def transaction(self) -> TaskTransaction:
-        """A block on the line in the call's name. It cannot decide: a tool returns instead."""
-        self._check()
-        tx = self._site.run.transaction()
-        tx.may_decide = False
-        return tx
-
     async def memo(self, name: str, value: Any = None, *, type: Any = None) -> Any:
         """A small value stored with the call; the first writer wins, also across a crash."""
         self._check()
@@ -83,43 +71,6 @@ class ToolContext:
         """What a key of this call holds: its value, `expired`, or None while nothing came. Costs no storage access."""
         self._check()
         return await self._site.run.read_signal(signal, key)
-
-    async def create_task(
-        self,
-        task: Any,
-        *,
-        key: str | None = None,
-        conversation: ConversationId | None = None,
-        background: bool = False,
-    ) -> TaskId:
-        """Create a task owned by this call, or with `conversation` (and `background`) by a conversation. With a `key`
-        a rerun finds the task of the first run."""
-        self._check()
-        if key is not None:
-            if conversation is not None or background:
-                raise InvalidValue("a key is for a task that the call owns")
-            return await self._keys.start_task(task, key)
-        async with self.transaction() as tx:
-            return tx.create_task(task, conversation=conversation, background=background)
-
-    async def start_tool(
-        self, tool: str | Tool, arguments: dict[str, Any] | None = None, *, key: str | None = None
-    ) -> NestedCall:
-        """Start another tool of this conversation, or find the call that was started under the key."""
-        self._check()
-        return await self._keys.start_tool(tool, {} if arguments is None else arguments, key)
-
-    async def execute_tool(
-        self, tool: str | Tool, arguments: dict[str, Any] | None = None, *, key: str | None = None
-    ) -> ToolResult:
-        """Run another tool of this conversation and wait in memory for its result."""
-        return await (await self.start_tool(tool, arguments, key=key)).result()
-
-    async def wait_task(self, id: TaskId) -> Outcome:
-        """Wait in memory for a task's end."""
-        self._check()
-        outcome: Outcome = await self._site.agent.session.tasks.wait(id)
-        return outcome
 
     async def read(self, document: Document[T], scope_id: int | None = None, *, key: str | None = None) -> T | None:
         """A document's committed value, or None. Conversation documents default to this conversation's."""
@@ -158,10 +109,6 @@ class ToolContext:
         """No more output (called by the tool task)."""
         if self._throttle is not None:
             await self._throttle.close()
-
-    def _check(self) -> None:
-        if self._site.run.ended:
-            raise InvocationEnded("the call has ended", hint="code that outlives its call can do nothing")
 
     async def _commit_output(self) -> int:
         if self._buffer is None:
