@@ -21,6 +21,9 @@ ROUND: dict[str, Any] = {
     "text": "Let me look.",
     "calls": [{"name": "weather", "arguments": {"city": "Graz"}, "id": "w1"}, {"name": "clock", "id": "c1"}],
 }
+BUDGETED = {"anthropic": "anthropic:claude-haiku-4-5"}
+"""A model whose thinking is a budget: stricter about what its turns begin with."""
+
 DONE: dict[str, Any] = {"thinking": "noon and sunny", "text": "Sunny at noon."}
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(64)
 
@@ -257,3 +260,34 @@ async def test_ids_that_one_provider_made_are_valid_for_the_others(tmp_path: Pat
             await root.configure(model=MODELS["anthropic"])
             assert await asked(root) == "noon"
     assert len(a.requests) == 1
+
+
+SWITCHES = [(one, other) for one in WIRES for other in WIRES if one != other]
+
+
+@pytest.mark.parametrize(("one", "other"), SWITCHES, ids=lambda wire: str(wire))
+async def test_the_provider_changes_in_the_middle_of_a_round(one: str, other: str, tmp_path: Path) -> None:
+    """A tool of the round changes the model, so that the next provider reads calls that another one made."""
+    extension = Extension("desk")
+
+    @extension.tool(replay="safe")
+    async def weather(ctx: ToolContext, city: str) -> str:
+        """Tell the weather."""
+        await ctx.conversation().configure(model=BUDGETED.get(other, MODELS[other]))
+        return "sunny"
+
+    @extension.tool(replay="safe")
+    async def clock(ctx: ToolContext) -> str:
+        """Tell the time."""
+        return "noon"
+
+    with SERVERS[one]([ROUND]) as first, SERVERS[other]([DONE, {"text": "Still."}]) as second:
+        servers, registry = {one: first, other: second}, Registry([extension])
+        store = tmp_path / "a.db"
+        async with opened(store, servers, registry=registry, model=MODELS[one], thinking="low") as (_, root):
+            assert await asked(root) == "Sunny at noon."
+        async with opened(store, servers, registry=registry) as (_, root):
+            assert await asked(root, "Sure?") == "Still."
+    assert (len(first.requests), len(second.requests)) == (1, 2)
+    if other == "anthropic":
+        assert ["thinking" in body for body in second.requests] == [False, True]

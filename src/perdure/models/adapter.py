@@ -16,7 +16,7 @@ from pydantic_ai.providers import Provider as WireProvider
 from pydantic_ai.settings import ModelSettings
 
 from perdure.models.catalog import Endpoint
-from perdure.models.convert import Target, to_parameters, to_wire
+from perdure.models.convert import Target, begins_unthought, to_parameters, to_wire
 from perdure.models.errors import BadRequest
 from perdure.models.faults import to_model_error
 from perdure.models.files import COMMON_IMAGES
@@ -59,7 +59,7 @@ class Connections:
             async with model_request_stream(
                 model,
                 messages,
-                model_settings=to_settings(request, endpoint),
+                model_settings=to_settings(request, endpoint, model.system),
                 model_request_parameters=to_parameters(request),
                 instrument=False,
             ) as response:
@@ -140,13 +140,13 @@ def to_target(model: Model, endpoint: Endpoint) -> Target:
     return Target(model.system, takes, profile.get("tool_call_id_length"), back)
 
 
-def to_settings(request: ModelRequest, endpoint: Endpoint) -> ModelSettings:
+def to_settings(request: ModelRequest, endpoint: Endpoint, system: str = "") -> ModelSettings:
     """The request's options as the library's settings. Unknown ones go through: they are the provider's own."""
     # the library would explain to some models a marking of system messages that is never used here
     settings: dict[str, Any] = {"cache": True, "framing_announcement": "never", **request.options}
     if endpoint.provider.name != "bedrock":  # its retries are switched off where its client is made
         settings["max_retries"] = 0
-    if request.thinking is not None:
+    if request.thinking is not None and not (endpoint.provider.thinks_on and begins_unthought(request, system)):
         settings["thinking"] = False if request.thinking == "off" else request.thinking
     if request.session_id and endpoint.provider.name == "openai" and endpoint.base_url is None:
         settings.setdefault("openai_prompt_cache_key", request.session_id)

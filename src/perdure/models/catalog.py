@@ -32,6 +32,8 @@ class Provider(msgspec.Struct, frozen=True, gc=False):
     own address; an empty text stands for every model."""
     session_header: str | None = None
     """The header by which requests of one conversation find the same machine, and so a warm prompt cache."""
+    thinks_on: bool = False
+    """Thinks in the middle of a tool round only if its turn began with thinking."""
     images_back: bool = False
     """Takes images that a model made back as the model's own words."""
     more_images: frozenset[str] = frozenset()
@@ -65,6 +67,7 @@ PROVIDERS: Final[dict[str, Provider]] = {
             extra="anthropic",
             keys=("ANTHROPIC_API_KEY",),
             base_url_variable="ANTHROPIC_BASE_URL",
+            thinks_on=True,
             system_updates=("claude-fable-5", "claude-mythos-5", "claude-opus-4-8", "claude-opus-5"),
         ),
         Provider(
@@ -119,6 +122,7 @@ PROVIDERS: Final[dict[str, Provider]] = {
             "pydantic_ai.providers.bedrock:BedrockProvider",
             packages=("pydantic_ai", "boto3"),
             extra="bedrock",
+            thinks_on=True,
             prices="aws",
         ),
     )

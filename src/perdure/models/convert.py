@@ -117,6 +117,17 @@ async def to_wire(request: ModelRequest, target: Target) -> list[ModelMessage]:
     return wire
 
 
+def begins_unthought(request: ModelRequest, system: str) -> bool:
+    """Whether the turn whose calls are being answered does not begin with reasoning of this system: another provider
+    made it, or it was made without thinking. A provider with a budget for thinking refuses to think on from there."""
+    last = next((message for message in reversed(request.messages) if isinstance(message, AssistantMessage)), None)
+    if last is None or not any(isinstance(block, ToolCall) for block in last.content):
+        return False
+    first = last.content[0]
+    own = isinstance(first, Thinking) and _text(first.provider or {}, "name") == system
+    return not (own and isinstance(first, Thinking) and first.signature)
+
+
 def to_parameters(request: ModelRequest) -> ModelRequestParameters:
     """The offered tools."""
     return ModelRequestParameters(

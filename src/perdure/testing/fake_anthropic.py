@@ -153,7 +153,7 @@ def complaint(body: Any) -> str | None:
     if json.dumps(body).count('"cache_control"') > BREAKPOINTS:
         return f"A maximum of {BREAKPOINTS} blocks with cache_control may be provided"
     wrong = next(filter(None, map(_block_complaint, _all_blocks(body, messages))), None)
-    return wrong or _pairing(messages) or _system_places(messages)
+    return wrong or _pairing(messages) or _system_places(messages) or _open_round(body, messages)
 
 
 def _listed(message: JsonObject) -> JsonObject:
@@ -207,6 +207,17 @@ def _system_places(messages: list[JsonObject]) -> str | None:
     for before, message in pairwise(messages):
         if message["role"] == "system" and before["role"] != "user":
             return "a system message follows a user's"
+    return None
+
+
+def _open_round(body: JsonObject, messages: list[JsonObject]) -> str | None:
+    """With a thinking budget, the turn whose calls are being answered begins with what was thought."""
+    if (body.get("thinking") or {}).get("type") != "enabled":
+        return None
+    last = next((message["content"] for message in reversed(messages) if message["role"] == "assistant"), [])
+    calls = any(block["type"] == "tool_use" for block in last)
+    if calls and last[0]["type"] not in {"thinking", "redacted_thinking"}:
+        return f"Expected `thinking` or `redacted_thinking`, but found `{last[0]['type']}`"
     return None
 
 
