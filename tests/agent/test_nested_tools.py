@@ -284,6 +284,21 @@ async def test_nested_calls_may_nest() -> None:
         assert await results(root) == ["5 4 3 2 1 bottom"]
 
 
+async def test_a_tool_that_calls_itself_without_an_end_is_told() -> None:
+    extension, ran = Extension("deep"), list[int]()
+
+    @extension.tool
+    async def down(ctx: Any) -> str:
+        """Go down."""
+        ran.append(1)
+        return str((await ctx.execute_tool(down)).content)
+
+    async with agent([call("down"), "end"], extension) as (_, root):
+        assert await ask(root) == "end"
+        assert (await results(root))[0].startswith("tool_error: Refused: ")
+        assert len(ran) == 33
+
+
 async def test_without_keys_a_rerun_that_asks_for_something_else_is_told() -> None:
     gate, asked = Gate(), iter([1, 2])
 

@@ -126,3 +126,19 @@ async def test_a_wrap_goes_around_nested_calls_too() -> None:
     async with agent([call("outer"), "end"], steps(log), extension, wrapping(marks)) as (_, root):
         await ask(root)
         assert await results(root) == ["[free 1]"]
+
+
+async def test_a_wrap_may_give_something_of_another_type_than_the_tool_declares() -> None:
+    typed = Extension("typed")
+
+    @typed.tool
+    async def free(ctx: Any) -> list[int]:
+        """Numbers."""
+        return [1, 2]
+
+    async def counts(ctx: Any, args: Any, call_next: Any) -> Any:
+        return {"count": len(await call_next(args))}
+
+    async with agent([call("free"), "end"], typed, wrapping(counts)) as (_, root):
+        await ask(root)
+        assert await results(root) == ['{"count":2}']

@@ -39,8 +39,10 @@ async def invoke(site: CallSite, arguments: dict[str, Any]) -> ToolResult:
 
 async def _result(site: CallSite, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
     try:
-        returned = await _wrapped(site, context)(arguments)
-        result = normalized(returned, site.tool.signature.returns)
+        made: list[Any] = []
+        returned = await _wrapped(site, context, made)(arguments)
+        own = any(returned is value for value in made)
+        result = normalized(returned, site.tool.signature.returns if own else type(returned))
     except LOST:
         raise
     except ToolError as error:
@@ -60,9 +62,14 @@ async def _result(site: CallSite, context: ToolContext, arguments: dict[str, Any
     return result
 
 
-def _wrapped(site: CallSite, context: ToolContext) -> Next:
+def _wrapped(site: CallSite, context: ToolContext, made: list[Any]) -> Next:
+    """The tool with its wraps around it. What the tool itself returns is noted in `made`: only that is of the type
+    which the tool declares."""
+
     async def innermost(arguments: dict[str, Any]) -> Any:
-        return await site.tool(context, **site.tool.decode(arguments))
+        returned = await site.tool(context, **site.tool.decode(arguments))
+        made.append(returned)
+        return returned
 
     call_next: Next = innermost
     for wrap in site.resolved.wraps:

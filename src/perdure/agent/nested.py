@@ -22,6 +22,9 @@ NESTED: Final = "perdure.nested_tool"
 KEYS: Final = "perdure.key."
 """Memos of a call that name what it started under a key."""
 
+DEEPEST: Final = 32
+"""Calls within calls at most: a tool that calls itself without an end is told, instead of filling the session."""
+
 
 class KeyConflict(Refused):
     """A key of a call stands for other work already."""
@@ -61,6 +64,7 @@ class Keys:
         if key is None:
             self._unnamed += 1
         place = f"#{self._unnamed}" if key is None else f"={_checked(key)}"
+        self._check_depth(name)
         digest = hashlib.sha256(jsonvalue.canonical({"tool": name, "arguments": own})).hexdigest()[:32]
         definition = self._agent.task(NESTED)
         assert definition is not None
@@ -71,6 +75,13 @@ class Keys:
         """Create a task that the call owns, or find the one that was created under the key."""
         kind = getattr(getattr(task, "__perdure_task__", None), "kind", None)
         return await self._start(f"={_checked(key)}", f"task {kind}", lambda: task)
+
+    def _check_depth(self, name: str) -> None:
+        depth, known = 0, self._agent.session.tasks.known(self._run.task_id)
+        while known is not None and known.kind == NESTED and known.owner is not None:
+            depth, known = depth + 1, self._agent.session.tasks.known(known.owner)
+        if depth >= DEEPEST:
+            raise Refused(f"tool {name} would be called {depth + 1} calls deep", hint=f"at most {DEEPEST} are")
 
     async def _start(self, place: str, what: str, make: Any) -> TaskId:
         memo = f"{KEYS}{place}"

@@ -14,6 +14,7 @@ from perdure.tasks.decisions import Next
 from perdure.tasks.definition import phase, task
 from perdure.tasks.runtime import TaskRun
 from perdure.testing.crash import Process, Scenario
+from perdure.testing.dump import conversations, tasks
 from perdure.testing.laws import LawBroken
 from perdure.testing.ledger import Ledger
 from perdure.testing.scenarios import ask, begin, hold
@@ -70,6 +71,8 @@ class Deliver:
 class Inspection:
     """Looks at a round of calls; ends the run if it was the last one allowed."""
 
+    answer: int
+    place: int
     stop: bool
 
     @phase(first=True)
@@ -121,7 +124,8 @@ def office(process: Process) -> Registry:
 
     @extension.after_tools
     async def inspect(ctx: HookContext, round: ToolRound) -> list[Any]:
-        return [Inspection(stop=False), Inspection(stop="last" in str(round.message.content))]
+        last = "last" in str(round.message.content)
+        return [Inspection(answer=round.entry_id, place=place, stop=last and place == 1) for place in (0, 1)]
 
     @extension.after_run
     async def deliver(ctx: HookContext, answer: RunAnswer) -> list[Any]:
@@ -131,12 +135,17 @@ def office(process: Process) -> Registry:
 
 
 async def check_delivered(process: Process) -> None:
-    """Every answer that stands was delivered once, and none that does not stand."""
+    """Every answer that stands was delivered once, and what a hook decided was started once."""
     stood = [s.answer for s in process.history.told.values() if s.status == "done"]
     value = await process.harness.session.value_of(Delivered, process.root.id)
     answers = [] if value is None else value["answers"]
     if len(set(answers)) != len(answers) or not set(stood) <= set(answers):
         raise LawBroken(2, f"delivered were {answers}, and answers that stand are {stood}")
+    storage = await process.harness.session.store.settled()
+    (root,) = await conversations(storage)
+    started = [(task.kind, task.input) for task in await tasks(storage, root) if task.kind.startswith("scenario.")]
+    if len(set(started)) != len(started):
+        raise LawBroken(2, f"started twice: {started}")
 
 
 async def steer_review(process: Process) -> None:
