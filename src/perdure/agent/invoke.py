@@ -42,7 +42,8 @@ async def _result(site: CallSite, context: ToolContext, arguments: dict[str, Any
         made: list[Any] = []
         returned = await _wrapped(site, context, made)(arguments)
         own = any(returned is value for value in made)
-        result = normalized(returned, site.tool.signature.returns if own else type(returned))
+        plain = None if type(returned).__module__ == "builtins" else type(returned)
+        result = normalized(returned, site.tool.signature.returns if own else plain)
     except LOST:
         raise
     except ToolError as error:
