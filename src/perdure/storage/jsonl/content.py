@@ -40,12 +40,45 @@ class StoredEntry(msgspec.Struct, omit_defaults=True):
     data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class EntryKeys(msgspec.Struct):
+class EntryKeys(msgspec.Struct, gc=False):
     """What an entry is found by."""
 
     id: int
     conversation: int
     head: int | None = None
+
+
+class TaskKeys(msgspec.Struct, gc=False):
+    """What a task is found by, and whether its input stands beside it."""
+
+    id: TaskId
+    conversation: ConversationId
+    kind: str
+    status: TaskStatus
+    owner: TaskId | None = None
+    background: bool = False
+    abort_requested: bool = False
+    on: tuple[TaskId, ...] = ()
+    deadline: int | None = None
+    unused_value: bool = False
+    input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class SubmissionKeys(msgspec.Struct, gc=False):
+    """What a submission is found by."""
+
+    id: int
+    conversation: int
+    status: SubmissionStatus
+    request_id: str | None = None
+
+
+class RevisionKeys(msgspec.Struct, gc=False):
+    """What a revision is found by."""
+
+    document: int
+    seq: int
+    base: bool
 
 
 class StoredTask(msgspec.Struct, omit_defaults=True):
@@ -196,7 +229,7 @@ def task(stored: StoredTask, input: bytes) -> Task:
     )
 
 
-def live_task(stored: StoredTask) -> LiveTask:
+def live_task(stored: TaskKeys) -> LiveTask:
     return LiveTask(
         stored.id,
         stored.conversation,

@@ -4,20 +4,27 @@ The index is built by reading lines, the same way at an open and after each comm
 """
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from perdure.base.errors import StorageCorrupt
-from perdure.storage.jsonl import content
-from perdure.storage.jsonl.content import EntryKeys, StoredBlob, decoded
+from perdure.storage.jsonl.content import EntryKeys, RevisionKeys, StoredBlob
 from perdure.storage.jsonl.documents import DocumentIndex, Step
-from perdure.storage.jsonl.lines import Placed, placed, read
+from perdure.storage.jsonl.lines import BODY, SECTIONS, Line, first_at, read
 from perdure.storage.jsonl.sorted import Groups, Ids, Places
 from perdure.storage.jsonl.work import SubmissionIndex, TaskIndex
 from perdure.storage.records import Conversation, Document, DocumentCopy
 
 Fetch = Callable[[int, int], bytes]
 """Bytes of the file: offset and length."""
+
+_conversation: Final = msgspec.json.Decoder(Conversation).decode
+_entry_keys: Final = msgspec.json.Decoder(EntryKeys).decode
+_document: Final = msgspec.json.Decoder(Document).decode
+_copy: Final = msgspec.json.Decoder(DocumentCopy).decode
+_revision_keys: Final = msgspec.json.Decoder(RevisionKeys).decode
+_blob: Final = msgspec.json.Decoder(StoredBlob).decode
 
 
 class Index:
@@ -40,6 +47,22 @@ class Index:
         self.documents = DocumentIndex()
         self.blobs: dict[str, StoredBlob] = {}
         self._small = 0
+        self._takers: dict[str, Callable[[msgspec.Raw, int, int], None]] = dict(
+            zip(
+                SECTIONS,
+                (
+                    self._conversation,
+                    self._entry,
+                    self.tasks.take,
+                    self.submissions.take,
+                    self._document,
+                    self._copy,
+                    self._revision,
+                    self._blob,
+                ),
+                strict=True,
+            )
+        )
 
     @property
     def used(self) -> int:
@@ -56,44 +79,58 @@ class Index:
             raise StorageCorrupt(f"opened at commit {line.seq} behind commit {self.seq}")
         if line.seq and not begins and line.seq != self.seq + 1:
             raise StorageCorrupt(f"commit {line.seq} stands behind commit {self.seq}")
-        for record in placed(line, text, start):
-            self._take(record)
+        try:
+            self._take_records(line, text, start)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise StorageCorrupt(f"a record that no version of this program writes: {error}") from error
         if line.next:
             self.seq, self.next_id = line.seq, line.next
         if begins:
             self.epoch, self.durability, self.boot = line.epoch, line.durability, line.boot
 
-    def _take(self, record: Placed) -> None:
-        section, raw, offset, length = record
-        if section == "entries":
-            keys = decoded(raw, EntryKeys)
-            self.entries.put(keys.id, offset, length)
-            self.entries_of.add(keys.conversation, keys.id)
-            if keys.head is not None:
-                self.heads_of.add(keys.conversation, keys.id)
-        elif section == "tasks":
-            self.tasks.take(decoded(raw, content.StoredTask), offset, length)
-        elif section == "submissions":
-            self.submissions.take(decoded(raw, content.StoredSubmission), offset, length)
-        elif section == "revisions":
-            revision = decoded(raw, content.StoredRevision)
-            self.documents.take_revision(revision.document, Step(revision.seq, revision.base, offset, length))
-        else:
-            self._small += length
-            self._take_small(section, raw)
+    def _take_records(self, line: Line, text: bytes, start: int) -> None:
+        at = BODY
+        for section, take in self._takers.items():
+            records: list[msgspec.Raw] = getattr(line, section)
+            if not records:
+                continue
+            at = first_at(section, text, at)
+            for raw in records:
+                length = len(raw)
+                take(raw, start + at, length)
+                at += length + 1
+            at -= 1
+            if text[at : at + 1] != b"]":
+                raise StorageCorrupt("a line with other spaces than this program writes")
 
-    def _take_small(self, section: str, raw: msgspec.Raw) -> None:
-        """Records that are kept in memory whole."""
-        if section == "conversations":
-            conversation = decoded(raw, Conversation)
-            self.conversations[conversation.id] = conversation
-            self.conversation_ids.add(conversation.id)
-            if conversation.owner is not None:
-                self.owned.add(conversation.owner, conversation.id)
-        elif section == "documents":
-            self.documents.take(decoded(raw, Document))
-        elif section == "copies":
-            self.documents.take_copy(decoded(raw, DocumentCopy))
-        else:
-            blob = decoded(raw, StoredBlob)
-            self.blobs[blob.digest] = blob
+    def _conversation(self, raw: msgspec.Raw, offset: int, length: int) -> None:
+        conversation = _conversation(raw)
+        self._small += length
+        self.conversations[conversation.id] = conversation
+        self.conversation_ids.add(conversation.id)
+        if conversation.owner is not None:
+            self.owned.add(conversation.owner, conversation.id)
+
+    def _entry(self, raw: msgspec.Raw, offset: int, length: int) -> None:
+        keys = _entry_keys(raw)
+        self.entries.put(keys.id, offset, length)
+        self.entries_of.add(keys.conversation, keys.id)
+        if keys.head is not None:
+            self.heads_of.add(keys.conversation, keys.id)
+
+    def _document(self, raw: msgspec.Raw, offset: int, length: int) -> None:
+        self._small += length
+        self.documents.take(_document(raw))
+
+    def _copy(self, raw: msgspec.Raw, offset: int, length: int) -> None:
+        self._small += length
+        self.documents.take_copy(_copy(raw))
+
+    def _revision(self, raw: msgspec.Raw, offset: int, length: int) -> None:
+        keys = _revision_keys(raw)
+        self.documents.take_revision(keys.document, Step(keys.seq, keys.base, offset, length))
+
+    def _blob(self, raw: msgspec.Raw, offset: int, length: int) -> None:
+        blob = _blob(raw)
+        self._small += length
+        self.blobs[blob.digest] = blob

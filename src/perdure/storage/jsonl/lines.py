@@ -6,8 +6,7 @@ of the file up to which everything had reached the disk when the line was writte
 """
 
 import zlib
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -61,7 +60,7 @@ class Mark(msgspec.Struct, omit_defaults=True):
     flushed: int = 0
 
 
-class Line(msgspec.Struct):
+class Line(msgspec.Struct, gc=False):
     """A line as read. The records stay as they are written until somebody asks for them."""
 
     seq: int = 0
@@ -79,15 +78,6 @@ class Line(msgspec.Struct):
     copies: list[msgspec.Raw] = []
     revisions: list[msgspec.Raw] = []
     blobs: list[msgspec.Raw] = []
-
-
-class Placed(NamedTuple):
-    """A record of a line, and where in the file it stands."""
-
-    section: str
-    content: msgspec.Raw
-    offset: int
-    length: int
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -147,22 +137,10 @@ def read(text: bytes) -> Line:
         raise StorageCorrupt(f"a line that no version of this program writes: {error}") from error
 
 
-def placed(line: Line, text: bytes, start: int) -> Iterator[Placed]:
-    """The records of a line in order, with their places in a file in which it begins at `start`."""
-    at = BODY
-    for name in SECTIONS:
-        records: list[msgspec.Raw] = getattr(line, name)
-        if not records:
-            continue
-        key = KEYS[name]
-        at = text.find(key, at) + len(key)
-        for content in records:
-            length = memoryview(content).nbytes
-            yield Placed(name, content, start + at, length)
-            at += length + 1
-        at -= 1
-        if text[at : at + 1] != b"]":
-            raise StorageCorrupt("a line with other spaces than this program writes")
+def first_at(section: str, text: bytes, at: int) -> int:
+    """Where the first record of a section begins, behind `at`, in a line that has some."""
+    key = KEYS[section]
+    return text.find(key, at) + len(key)
 
 
 def _framed(body: bytes) -> bytes:

@@ -2,15 +2,19 @@
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from perdure.base.errors import StorageCorrupt
-from perdure.storage.jsonl.content import StoredSubmission, StoredTask, decoded, live_task
+from perdure.storage.jsonl.content import SubmissionKeys, TaskKeys, live_task
 from perdure.storage.jsonl.sorted import Groups, Ids, Places
 from perdure.storage.records import LiveTask
 
 Fetch = Callable[[int, int], bytes]
+
+_task_keys: Final = msgspec.json.Decoder(TaskKeys).decode
+_submission_keys: Final = msgspec.json.Decoder(SubmissionKeys).decode
 
 
 class TaskIndex:
@@ -35,32 +39,35 @@ class TaskIndex:
         """Bytes of the file that they take."""
         return self.places.bytes + self.inputs.bytes
 
-    def take(self, stored: StoredTask, offset: int, length: int) -> None:
+    def take(self, raw: msgspec.Raw, offset: int, length: int) -> None:
         """A task as it is from now on."""
-        old = self.known(stored.id)
+        stored = _task_keys(raw)
         new = live_task(stored)
-        if stored.input is not msgspec.UNSET:
-            self.inputs.forget(stored.id)
-        elif stored.id not in self.inputs:
-            place = self.places.find(stored.id)
-            if place is None:
-                raise StorageCorrupt(f"task {stored.id} goes on and never began")
-            self.inputs.put(stored.id, *place)
-        self.places.put(stored.id, offset, length)
-        if old is not None:
+        id = new.id
+        place = self.places.find(id)
+        if place is None:
+            if stored.input is msgspec.UNSET:
+                raise StorageCorrupt(f"task {id} goes on and never began")
+            self._join_groups(new)
+        else:
+            old = self.known(id)
+            assert old is not None
+            if stored.input is not msgspec.UNSET:
+                self.inputs.forget(id)
+            elif id not in self.inputs:
+                self.inputs.put(id, *place)
             if (old.conversation, old.owner) != (new.conversation, new.owner):
                 self._leave_groups(old)
                 self._join_groups(new)
             self._unlist(old)
-        else:
-            self._join_groups(new)
+        self.places.put(id, offset, length)
         self._list(new)
 
     def known(self, id: int) -> LiveTask | None:
         """The light record of any task."""
         found = self.live.get(id)
         if found is None and (place := self.places.find(id)) is not None:
-            found = live_task(decoded(self._fetch(*place), StoredTask))
+            found = live_task(_task_keys(self._fetch(*place)))
         return found
 
     def _join_groups(self, task: LiveTask) -> None:
@@ -106,33 +113,38 @@ class SubmissionIndex:
         self.requests: dict[tuple[int, str], int] = {}
         self._live: dict[int, tuple[int, str | None, bool]] = {}
 
-    def take(self, stored: StoredSubmission, offset: int, length: int) -> None:
+    def take(self, raw: msgspec.Raw, offset: int, length: int) -> None:
         """A submission as it is from now on."""
-        old = self.known(stored.id)
+        stored = _submission_keys(raw)
+        id = stored.id
+        old = self.known(id)
         new = _keys(stored)
-        self.places.put(stored.id, offset, length)
-        if old is not None:
-            self._leave(stored.id, old)
+        self.places.put(id, offset, length)
         conversation, request, live = new
-        self.all_in.add(conversation, stored.id)
+        if old is None:
+            self.all_in.add(conversation, id)
+        else:
+            self._leave(id, old, new)
         if request is not None:
-            self.requests[conversation, request] = stored.id
+            self.requests[conversation, request] = id
         if live:
-            self._live[stored.id] = new
-            self.live_ids.add(stored.id)
-            self.live_in.add(conversation, stored.id)
+            self._live[id] = new
+            self.live_ids.add(id)
+            self.live_in.add(conversation, id)
 
     def known(self, id: int) -> tuple[int, str | None, bool] | None:
         """Conversation, request id and liveness of any submission."""
         found = self._live.get(id)
         if found is None and (place := self.places.find(id)) is not None:
-            found = _keys(decoded(self._fetch(*place), StoredSubmission))
+            found = _keys(_submission_keys(self._fetch(*place)))
         return found
 
-    def _leave(self, id: int, keys: tuple[int, str | None, bool]) -> None:
-        conversation, request, live = keys
-        self.all_in.remove(conversation, id)
-        if request is not None:
+    def _leave(self, id: int, old: tuple[int, str | None, bool], new: tuple[int, str | None, bool]) -> None:
+        conversation, request, live = old
+        if conversation != new[0]:
+            self.all_in.remove(conversation, id)
+            self.all_in.add(new[0], id)
+        if request is not None and old[:2] != new[:2]:
             self.requests.pop((conversation, request), None)
         if live:
             del self._live[id]
@@ -140,5 +152,5 @@ class SubmissionIndex:
             self.live_in.remove(conversation, id)
 
 
-def _keys(stored: StoredSubmission) -> tuple[int, str | None, bool]:
+def _keys(stored: SubmissionKeys) -> tuple[int, str | None, bool]:
     return stored.conversation, stored.request_id, stored.status in ("queued", "placed")
