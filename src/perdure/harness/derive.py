@@ -129,10 +129,15 @@ class _Telling:
     def _entries(self, entries: list[Json]) -> None:
         head: int | None = None
         for entry in entries:
+            streamed: list[Json] = []
             if self._streamed and entry["kind"] == ASSISTANT:
                 self._streamed = False
+                streamed = self._old["partial"]["blocks"]
             else:
-                self._found.append(MessageStart(self._seq, entry["kind"]))
+                model = entry["messages"][0].get("model") if entry["kind"] == ASSISTANT else None
+                self._found.append(MessageStart(self._seq, entry["kind"], model))
+            if entry["kind"] == ASSISTANT:
+                self._rest(entry["messages"][0]["content"], streamed)
             self._found.append(MessageEnd(self._seq, entry))
             head = entry.get("head", head)
         if self._streamed:
@@ -140,6 +145,15 @@ class _Telling:
             self._found.append(MessageEnd(self._seq))
         if head is not None:
             self._found.append(HeadMoved(self._seq, head))
+
+    def _rest(self, content: list[Json], streamed: list[Json]) -> None:
+        """The text that came with the end: all deltas together are the whole text."""
+        for at, block in enumerate(content):
+            known = streamed[at] if at < len(streamed) else {"type": block["type"], "text": ""}
+            if block["type"] not in ("text", "thinking") or known["type"] != block["type"]:
+                continue
+            if block["text"] != known["text"] and block["text"].startswith(known["text"]):
+                self._found.append(_grown(self._seq, at, known, block))
 
     # calls
 

@@ -87,7 +87,8 @@ class MessageStart(Event, frozen=True, tag="message_start", gc=False):
 
 
 class MessageUpdate(Event, frozen=True, tag="message_update", gc=False):
-    """More of the answer that streams. `delta` goes to the end of the block's text (of a call: its arguments)."""
+    """More of an answer. `delta` goes to the end of the block's text (of a call: its arguments). The deltas of a text
+    are all of it, also where it came at once; the arguments of a call are whole only in the entry."""
 
     block: int
     kind: str
