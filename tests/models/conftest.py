@@ -5,6 +5,7 @@ from contextlib import ExitStack
 
 import pytest
 from pydantic_ai.models.anthropic import AnthropicModel
+from pydantic_ai.models.google import GoogleModel
 from pydantic_ai.models.openai import OpenAIChatModel
 
 import perdure.models.adapter
@@ -12,7 +13,7 @@ from perdure.models.provider import ProviderModels
 from perdure.testing.fake_openai import FakeOpenAI
 from perdure.testing.fake_turns import Answer, FakeTurn, JsonObject
 
-IMPORTED = (perdure.models.adapter, AnthropicModel, OpenAIChatModel)
+IMPORTED = (perdure.models.adapter, AnthropicModel, GoogleModel, OpenAIChatModel)
 
 Serve = Callable[[Sequence[FakeTurn | JsonObject] | Answer], FakeOpenAI]
 

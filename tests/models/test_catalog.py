@@ -8,7 +8,9 @@ import pytest
 
 from perdure.models.adapter import Connections
 from perdure.models.catalog import PROVIDERS, Endpoint, Provider, check_installed, split_name
+from perdure.models.convert import WireIds
 from perdure.models.errors import UnknownModel
+from perdure.models.provider import ProviderModels
 
 
 def test_a_name_splits_at_its_first_colon() -> None:
@@ -36,7 +38,7 @@ def test_a_missing_package_says_what_to_install() -> None:
     assert caught.value.hint == 'pip install "perdure[groq]"'
 
 
-@pytest.mark.parametrize("name", ["openai", "anthropic", "openrouter", "ollama"])
+@pytest.mark.parametrize("name", ["openai", "anthropic", "google", "openrouter", "ollama"])
 async def test_a_provider_opens_and_closes(name: str) -> None:
     connections = Connections()
     opened = await connections.open(Endpoint(PROVIDERS[name], "openai/some-model", "http://127.0.0.1:9/v1", "key"))
@@ -54,3 +56,30 @@ def test_naming_a_model_imports_no_provider_library() -> None:
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environ)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("model", ["claude-opus-5", "claude-opus-4-8", "claude-sonnet-4-6", "claude-haiku-5-5"])
+async def test_the_catalog_says_of_system_updates_what_the_provider_library_knows(model: str) -> None:
+    connections = Connections()
+    opened = await connections.open(Endpoint(PROVIDERS["anthropic"], model, None, "key"))
+    known = bool(opened.profile.get("supports_inline_system_prompts", False))
+    assert any(map(model.startswith, PROVIDERS["anthropic"].system_updates)) == known
+    await connections.close()
+
+
+def test_system_updates_are_taken_at_the_providers_own_address_and_elsewhere_when_said() -> None:
+    own: dict[str, str] = {}
+    elsewhere = {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}
+    assert ProviderModels(environ=own).model("openai:gpt-5").system_updates
+    assert not ProviderModels(environ=own).model("anthropic:claude-sonnet-4-6").system_updates
+    assert not ProviderModels(environ=elsewhere).model("openai:m").system_updates
+    assert ProviderModels(environ=elsewhere, system_updates=["openai"]).model("openai:m").system_updates
+
+
+def test_ids_of_calls_have_the_one_length_that_a_provider_wants() -> None:
+    ids = WireIds(9)
+    made = [ids.call("call_0"), ids.call("call_0"), ids.call("call|1")]
+    assert len(set(made)) == 3
+    assert all(len(one) == 9 and one.isalnum() for one in made)
+    assert [ids.result("call_0"), ids.result("call_0"), ids.result("call|1")] == made
+    assert WireIds(9).call("call_0") == made[0]  # the same in every request, so that the front stays as it was
