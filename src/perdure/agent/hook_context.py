@@ -11,8 +11,6 @@ from perdure.tasks.signals import Signal, SignalState
 
 T = TypeVar("T")
 
-T = TypeVar("T")
-
 
 class SectionContext:
     """What a section renders from. `agent` holds the names; documents are read as committed."""
