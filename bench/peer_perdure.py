@@ -1,6 +1,6 @@
 """Perdure's own entry: the workloads of the bare engine, with nothing left out that a user gets.
 
-Variants: `process` (no commit is flushed) and `power` (each is), both on SQLite.
+Variants: `process` (no commit is flushed) and `power` (each is) on SQLite; `jsonl-process` and `jsonl` on lines.
 """
 
 import asyncio
@@ -55,7 +55,8 @@ from perdure.agent.documents import LiveDoc
 from perdure.agent.entries import UserEntry, put
 from perdure.base.ids import ConversationId, EntryId
 from perdure.models.protocol import Event, Finished, ModelRequest, TextDelta
-from perdure.storage.sqlite.store import SqliteStorage
+from perdure.storage.open import open_storage
+from perdure.storage.protocol import Storage
 from perdure.tasks.transaction import TaskTransaction
 
 PATH = os.path.join(DIR, "perdure.db")
@@ -161,9 +162,14 @@ class Once:
 bench.add(Steps, Once)
 
 
+def storage(path: str = PATH) -> Storage:
+    kind = "jsonl" if VARIANT.startswith("jsonl") else "sqlite"
+    return open_storage(f"{kind}:{path}", durability="power" if VARIANT in ("power", "jsonl", "full") else "process")
+
+
 def harness(models: Any = None, path: str = PATH) -> Any:
     return Harness.open(
-        SqliteStorage(path, durability="power" if VARIANT in ("power", "full") else "process"),
+        storage(path),
         registry=Registry([bench]),
         models=models or ScriptedModel(),
     )
@@ -290,8 +296,7 @@ async def w6() -> None:
 
 async def three() -> None:
     """One transaction of three records on the session alone."""
-    storage = SqliteStorage(PATH, durability="power" if VARIANT == "power" else "process")
-    session: Session[TaskTransaction] = Session(storage, transaction_type=TaskTransaction)
+    session: Session[TaskTransaction] = Session(storage(), transaction_type=TaskTransaction)
     await session.open()
 
     async def one(i: int) -> None:

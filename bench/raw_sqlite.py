@@ -59,7 +59,7 @@ def connect() -> sqlite3.Connection:
     new = not os.path.exists(PATH)
     db = sqlite3.connect(PATH, isolation_level=None)
     db.execute("PRAGMA journal_mode = WAL")
-    db.execute(f"PRAGMA synchronous = {'FULL' if VARIANT == 'power' else 'NORMAL'}")
+    db.execute(f"PRAGMA synchronous = {'FULL' if VARIANT in ('power', 'jsonl') else 'NORMAL'}")
     if new:
         db.executescript(TABLES)
     return db

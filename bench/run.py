@@ -1,6 +1,6 @@
 """Measures speed and size beside the bare engine, and fails where a promise is broken.
 
-    python bench/run.py [--reps 5] [--only W2,W3] [--variants process,power]
+    python bench/run.py [--reps 5] [--only W2,W3] [--variants process,power,jsonl-process,jsonl]
 
 Both sides run one after the other in every repetition, each in a process and a store of its own, so that a ratio
 divides what was measured in the same moments; the median of the ratios counts. Where it may, the kit runs under a
@@ -161,7 +161,7 @@ def ratios(kit: Kit) -> list[Promise]:
     ]
     found = []
     for workload, field, what, limits in lines:
-        for variant, limit in limits.items():
+        for variant, limit in {**limits, "jsonl-process": None, "jsonl": None}.items():
             got = ratio(kit, workload, variant, field)
             if got:
                 found.append(Promise(f"{workload} {what} ({variant})", got, limit, "x raw", aim=limit is None))
