@@ -5,10 +5,11 @@ import pytest
 from perdure.testing.crash import Scenario, explore
 from perdure.testing.scenario_tasks import TASKS
 from perdure.testing.scenarios import CONVERSATIONS
+from perdure.testing.scenarios_agents import AGENTS
 from perdure.testing.scenarios_compaction import COMPACTIONS
 from perdure.testing.scenarios_hooks import HOOKS
 
-EVERY = [*CONVERSATIONS, *TASKS, *HOOKS, *COMPACTIONS]
+EVERY = [*CONVERSATIONS, *TASKS, *HOOKS, *COMPACTIONS, *AGENTS]
 STORAGES = ("memory", "process", "power", "jsonl")
 STRIDE = 9
 """Runs of their own cost twice what snapshots cost, so that only some are made where these were at every commit."""
