@@ -53,5 +53,5 @@ def test_an_abort_after_any_commit_ends_the_run_once_and_loses_no_steer(storage:
 @pytest.mark.parametrize("keep_queued", [False, True])
 @pytest.mark.parametrize("commit", range(2, LAST_COMMIT))
 def test_an_abort_after_any_commit_survives_a_crash_at_any_other(commit: int, keep_queued: bool) -> None:
-    explore(abort_at(commit, keep_queued=keep_queued), ["memory", "power"])
-    explore(abort_at(commit, keep_queued=keep_queued, turns=SLOW), ["memory"])
+    explore(abort_at(commit, keep_queued=keep_queued), ["memory", "power"], snapshots=True)
+    explore(abort_at(commit, keep_queued=keep_queued, turns=SLOW), ["memory"], snapshots=True)

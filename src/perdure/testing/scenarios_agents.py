@@ -67,11 +67,12 @@ def family(parent: list[TurnLike], helper: list[TurnLike]) -> TurnFunction:
     scripts = {False: Script(parent), True: Script(helper)}
 
     def turn(request: ModelRequest) -> TurnLike:
-        inputs = [i for i, message in enumerate(request.messages) if isinstance(message, UserMessage)]
-        helps = str(request.messages[inputs[-1]].content).startswith(ORDER)
+        inputs = [(i, said) for i, said in enumerate(request.messages) if isinstance(said, UserMessage)]
+        place, newest = inputs[-1]
+        helps = str(newest.content).startswith(ORDER)
         if not helps:
             return scripts[False](request)
-        own = ModelRequest(messages=request.messages[inputs[-1] :], session_id=request.session_id)
+        own = ModelRequest(messages=request.messages[place:], session_id=request.session_id)
         return scripts[True](own)
 
     return turn
