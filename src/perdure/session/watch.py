@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, Self
 
 from perdure.base.delta import Operation, root_replacement
+from perdure.base.errors import InvalidValue
 from perdure.base.frozen import debugging, frozen
 from perdure.base.jsonvalue import Json, encode
 from perdure.session.documents import Document
@@ -61,7 +62,7 @@ class Watch:
         self.since = since
         self._left = left
         self._frames: deque[Frame] = deque()
-        self._wake: asyncio.Event = asyncio.Event()
+        self._waiter: asyncio.Future[None] | None = None
 
     def push(self, frame: Frame) -> None:
         """Take a frame (called by the session, never waits)."""
@@ -71,7 +72,7 @@ class Watch:
             self._frames.clear()
             frame = frame.whole()
         self._frames.append(frame)
-        self._wake.set()
+        self._wake()
 
     def stop(self, how: str = "stopped") -> None:
         """End the watch; frames that came before stay readable unless the consumer stops it itself."""
@@ -80,7 +81,11 @@ class Watch:
             if how == "stopped":
                 self._frames.clear()
             self._left(self)
-            self._wake.set()
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     def __aiter__(self) -> Self:
         return self
@@ -91,8 +96,13 @@ class Watch:
                 if self.ended == "retired":
                     self.value = None
                 raise StopAsyncIteration
-            self._wake.clear()
-            await self._wake.wait()
+            if self._waiter is not None:
+                raise InvalidValue("a watch has one consumer at a time", hint="open another watch")
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
         frame = self._frames.popleft()
         self.value = frame.value
         self.cursor = frame.cursor
