@@ -1,5 +1,6 @@
 """Files in conversations: stored once, referred to only when they are there, sent by whoever needs them."""
 
+import asyncio
 import hashlib
 from pathlib import Path
 
@@ -9,7 +10,9 @@ from perdure import (
     Attachment,
     Extension,
     Harness,
+    HookContext,
     InvalidValue,
+    Message,
     NotFound,
     Registry,
     Text,
@@ -49,6 +52,35 @@ async def test_a_written_entry_that_refers_to_nothing_is_refused() -> None:
     async with agent([say("fine")]) as (_, root):
         with pytest.raises(InvalidValue, match="is not stored here"):
             await root.write(UserEntry(UserMessage([Attachment("1" * 64, "image/png")])))
+
+
+async def test_while_a_run_is_open_too_it_is_refused_where_it_is_handed_in() -> None:
+    gate = asyncio.Event()
+    async with agent([say("one").held_by(gate), say("two")]) as (harness, root):
+        first = await root.submit("go")
+        ghost, picture = Attachment("1" * 64, "image/png"), await harness.attach(PNG)
+        for when in ("steer", "follow_up"):
+            with pytest.raises(InvalidValue, match="is not stored here"):
+                await root.submit([ghost], when_busy=when)
+        with pytest.raises(InvalidValue, match="is not stored here"):
+            await root.write(UserEntry(UserMessage([ghost])))
+        written = await root.write(UserEntry(UserMessage([picture])))
+        second = await root.submit([Text("and this?"), picture])
+        gate.set()
+        assert [(await first.wait()).text, (await second.wait()).text] == ["one", "two"]
+        assert (await written.settled()).status == "done"
+
+
+async def test_a_hook_that_shows_what_is_not_stored_fails_the_request_alone() -> None:
+    ext = Extension("hook")
+
+    @ext.before_request
+    async def show_ghost(ctx: HookContext, messages: list[Message]) -> list[Message]:
+        return [UserMessage([Attachment("4" * 64, "image/png")])]
+
+    async with agent([say("never")], ext) as (_, root):
+        settled = await (await root.submit("go")).settled()
+        assert str(settled.detail).startswith("bad_request: attachment 444444444444… is not stored here")
 
 
 async def test_a_tool_gives_an_image() -> None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 
 from perdure.base.errors import InvalidValue
-from perdure.models.messages import AssistantMessage, Attachment, Content, Said, SystemMessage, decode_messages
+from perdure.models.messages import AssistantMessage, Attachment, Content, Message, Said, SystemMessage, decode_messages
 from perdure.session.transaction import Transaction
 from perdure.storage.records import Blob
 
@@ -25,7 +25,13 @@ _MAGIC: Final = (
     (b"%PDF-", "application/pdf"),
 )
 
+
+class _Write(msgspec.Struct):
+    messages: list[Message]
+
+
 _content_decoder = msgspec.json.Decoder(str | list[Content])
+_write_decoder = msgspec.json.Decoder(_Write)
 
 
 class Attachments:
@@ -64,13 +70,21 @@ class Attachments:
         if changes.entries:
             for entry in changes.entries.values():
                 if _MARK in entry.messages:
-                    for message in decode_messages(entry.messages):
-                        if not isinstance(message, SystemMessage):
-                            await self._check_content(tx, message.content)
-        if changes.submissions:
+                    await self._check_messages(tx, decode_messages(entry.messages))
+        if changes.submissions:  # already where it is queued: where it is placed, an error would be the run's
             for submission in changes.submissions.values():
-                if submission.status == "queued" and submission.kind == "input" and _MARK in submission.content:
+                if submission.status != "queued" or _MARK not in submission.content:
+                    continue
+                if submission.kind == "input":
                     await self._check_content(tx, _content_decoder.decode(submission.content))
+                else:
+                    written = _write_decoder.decode(submission.content)
+                    await self._check_messages(tx, written.messages)
+
+    async def _check_messages(self, tx: Transaction, messages: list[Message]) -> None:
+        for message in messages:
+            if not isinstance(message, SystemMessage):
+                await self._check_content(tx, message.content)
 
     async def _check_content(self, tx: Transaction, content: str | list[Said] | list[Content]) -> None:
         for digest in _digests(content):

@@ -14,10 +14,10 @@ from perdure.agent.pairing import paired
 from perdure.agent.prompt import KEEP, Rendered, change
 from perdure.agent.runs import join_run, moves_range
 from perdure.agent.usage import total
-from perdure.base.errors import Error
 from perdure.base.ids import ConversationId, EntryId, TaskId
 from perdure.base.text import well_formed
 from perdure.extensions.hooks import Hook
+from perdure.models.errors import BadRequest
 from perdure.models.messages import Message, SystemMessage, decode_messages, encode_messages
 from perdure.models.protocol import Model, ModelRequest
 from perdure.tasks.runtime import TaskRun
@@ -112,7 +112,7 @@ def agent_blob(agent: Agent) -> Any:
     async def load(digest: str) -> bytes:
         content = await agent.attachments.read(digest)
         if content is None:
-            raise Error(f"no stored attachment {digest}")
+            raise BadRequest(f"attachment {digest[:12]}… is not stored here", hint="did a hook refer to it?")
         return content
 
     return load
