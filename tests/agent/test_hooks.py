@@ -281,3 +281,41 @@ async def test_a_hook_keeps_what_it_decided_in_a_memo() -> None:
     async with agent([call("echo", {"text": "x"}), "end"], echoing(), hooks) as (_, root):
         await ask(root)
         assert found == ["yes", "yes"]
+
+
+async def test_hooks_that_look_at_one_call_may_be_limited_to_some_tools() -> None:
+    hooks, seen = Extension("hooks"), list[str]()
+
+    @hooks.after_tool(tools=["other"])
+    async def after(ctx: Any, result: ToolResult) -> None:
+        seen.append(f"after {result.content}")
+
+    @hooks.on_abort(tools=["other"])
+    async def aborted(ctx: Any, result: ToolResult) -> None:
+        seen.append("aborted")
+
+    async with agent([[call("echo", {"text": "x"}), call("other")], "end"], echoing(), hooks) as (_, root):
+        assert await ask(root) == "end"
+        assert seen == ["after other"]
+
+
+async def test_an_extension_that_a_conversation_did_not_select_is_not_asked() -> None:
+    seen: list[str] = []
+
+    def asking(name: str) -> Extension:
+        extension = Extension(name)
+        for point in ("before_request", "after_response", "before_tool", "after_tool", "after_tools", "on_yield"):
+
+            async def hook(ctx: Any, subject: Any, point: str = point) -> None:
+                seen.append(f"{name} {point}")
+
+            extension.hook(point)(hook)
+        return extension
+
+    script = [call("echo", {"text": "x"}), "end"]
+    extensions = ["second", "echo", "first"]
+    async with agent(script, echoing(), *map(asking, ("first", "second", "third")), extensions=extensions) as (_, root):
+        assert await ask(root) == "end"
+        points = ["before_request", "after_response", "before_tool", "after_tool", "after_tools"]
+        points += ["before_request", "after_response", "on_yield"]
+        assert seen == [f"{name} {point}" for point in points for name in ("second", "first")]
