@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "inspect": ("perdure.cli.inspect", "Show what a session does, waits for, and holds."),
     "log": ("perdure.cli.log", "Print a conversation's transcript."),
     "usage": ("perdure.cli.usage", "Show tokens and cost of a session."),
+    "compact": ("perdure.cli.compact", "Have a conversation's older messages summarized."),
     "abort": ("perdure.cli.abort", "Stop a conversation's current work, also in another process."),
 }
 

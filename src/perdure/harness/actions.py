@@ -103,13 +103,11 @@ class Actions:
             return await tx.abort_task(TaskId(live["run"]["generation"]))
 
     async def compact(self, conversation: ConversationId, instructions: str | None) -> TaskId:
-        """Begin a compaction, or join one (see `Conversation.compact`)."""
+        """Begin a compaction, or join one (see `Conversation.compact`). Starts no scheduling."""
         wanted = checked_instructions(instructions)
         async with self._session.transaction() as tx:
             await tx.conversation(conversation)
-            id = await start_compaction(tx, conversation, "manual", instructions=wanted)
-        await self._tasks.resume()
-        return id
+            return await start_compaction(tx, conversation, "manual", instructions=wanted)
 
     async def wait_compacted(self, conversation: ConversationId, task: TaskId) -> Compacted:
         """Wait until a compaction has ended and its summary is in the transcript, or cannot get there for now."""

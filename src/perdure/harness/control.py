@@ -97,6 +97,11 @@ class ControlServer:
                 conversation, background=bool(request.get("background")), keep_queued=bool(request.get("keep_queued"))
             )
             return {"ok": True, "pid": os.getpid()}
+        if request["do"] == "compact":
+            conversation = ConversationId(int(request["conversation"]))
+            task = await self._harness.actions.compact(conversation, request.get("instructions"))
+            await self._harness.resume()
+            return {"ok": True, "pid": os.getpid(), "task": task}
         raise InvalidValue(f"no such request: {request['do']!r}")
 
 

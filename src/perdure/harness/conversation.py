@@ -64,6 +64,7 @@ class Conversation(ConversationReads):
         else of it, gets the same. What it replaces stays stored.
         """
         id = await self._harness.actions.compact(self.id, instructions)
+        await self._harness.resume()
         return Compaction(self._harness, self.id, id)
 
     async def reset(self, handoff: str | None = None, *, request_id: str | None = None) -> Submission:
