@@ -1,6 +1,7 @@
 """The tables of the memory store, and how a batch changes them or leaves them as they were."""
 
 import copy
+from collections.abc import Iterator
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -72,6 +73,19 @@ class Changes:
     def remove(self, table: dict[K, V], key: K) -> None:
         """Remove one row."""
         self._undo.append((table, key, table.pop(key)))
+
+    def rows(self) -> Iterator[tuple[str, Any, Any, Any]]:
+        """What the batch changed: table, key, the row before and the row now; None where there is or was none.
+
+        For a store that keeps its tables in memory and writes what changes to some other place.
+        """
+        names = {id(table): name for name, table in vars(self.stored).items()}
+        seen: set[tuple[str, Any]] = set()
+        for table, key, before in self._undo:
+            name = names[id(table)]
+            if (name, key) not in seen:
+                seen.add((name, key))
+                yield name, key, before, table.get(key)
 
     def take_back(self) -> None:
         """As if the batch had never been."""
