@@ -11,20 +11,26 @@ from importlib import import_module
 from typing import Any, Final
 
 from pydantic_ai.direct import model_request_stream
+from pydantic_ai.exceptions import ModelNotFoundError
+from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model, StreamedResponse
 from pydantic_ai.providers import Provider as WireProvider
 from pydantic_ai.settings import ModelSettings
 
+from perdure.models import batches
 from perdure.models.catalog import Endpoint
 from perdure.models.convert import Target, begins_unthought, to_parameters, to_wire
-from perdure.models.errors import BadRequest
+from perdure.models.errors import BadRequest, DeferredLost, ModelError
 from perdure.models.faults import to_model_error
 from perdure.models.files import COMMON_IMAGES
-from perdure.models.protocol import Event, ModelRequest
+from perdure.models.protocol import Deferred, Event, ModelRequest
 from perdure.models.received import Received
 
 CLOSE_SECONDS: Final = 2.0
 """How long an ended stream may take to close its connection before it is left to the garbage collector."""
+
+BATCH: Final = "batch"
+"""The option that asks for the provider's batch interface, where whoever asks can wait."""
 
 NO_KEY: Final = "none"
 """Sent where a server needs no key but the client library insists on one."""
@@ -55,6 +61,10 @@ class Connections:
         started = False
         try:
             model = await self.open(endpoint)
+            if request.deferrable and request.options.get(BATCH):
+                settings = to_settings(request, endpoint, model.system)
+                yield await batches.send(model, request, to_target(model, endpoint), settings)
+                return
             messages = await to_wire(request, to_target(model, endpoint))
             async with model_request_stream(
                 model,
@@ -73,11 +83,30 @@ class Connections:
             for delta in received.finish(response.get()):
                 yield delta
         except Exception as error:
-            keys = " or ".join(endpoint.provider.keys)
-            mapped = to_model_error(error, name, started=started, keys=keys)
-            if mapped is error:
-                raise
-            raise mapped from error
+            raise _mapped(error, endpoint, name, started=started) from error
+
+    async def poll(self, endpoint: Endpoint, name: str, handle: Any, request: ModelRequest) -> AsyncGenerator[Event]:
+        """Ask for an answer that was put off; see `DeferringModel.poll`."""
+        try:
+            model = await self.open(endpoint)
+            settings = to_settings(request, endpoint, model.system)
+            found = await batches.collect(model, handle, request, to_target(model, endpoint), settings)
+            if isinstance(found, Deferred):
+                yield found
+                return
+            for event in Received(name).finish(found, cost=_cost(found)):
+                yield event
+        except ModelNotFoundError as error:
+            raise DeferredLost(f"{name} no longer knows the batch") from error
+        except Exception as error:
+            raise _mapped(error, endpoint, name, started=False) from error
+
+    async def cancel(self, endpoint: Endpoint, name: str, handle: Any) -> None:
+        """Tell the provider that an answer which was put off is not wanted any more."""
+        try:
+            await batches.cancel(await self.open(endpoint), handle)
+        except Exception as error:
+            raise _mapped(error, endpoint, name, started=False) from error
 
     async def close(self) -> None:
         """Close every connection. Requests that still run fail."""
@@ -86,6 +115,18 @@ class Connections:
         for provider in providers:
             with suppress(Exception):
                 await provider.__aexit__(None, None, None)
+
+
+def _mapped(error: Exception, endpoint: Endpoint, name: str, *, started: bool) -> ModelError:
+    return to_model_error(error, name, started=started, keys=" or ".join(endpoint.provider.keys))
+
+
+def _cost(response: ModelResponse) -> float | None:
+    """What the library says that a batch cost: less than the list price. None: unknown."""
+    try:
+        return float(response.cost().total_price)
+    except (LookupError, ValueError, AssertionError):
+        return None
 
 
 def _open_provider(endpoint: Endpoint) -> WireProvider[Any]:
@@ -144,6 +185,7 @@ def to_settings(request: ModelRequest, endpoint: Endpoint, system: str = "") -> 
     """The request's options as the library's settings. Unknown ones go through: they are the provider's own."""
     # the library would explain to some models a marking of system messages that is never used here
     settings: dict[str, Any] = {"cache": True, "framing_announcement": "never", **request.options}
+    settings.pop(BATCH, None)
     if endpoint.provider.name != "bedrock":  # its retries are switched off where its client is made
         settings["max_retries"] = 0
     if request.thinking is not None and not (endpoint.provider.thinks_on and begins_unthought(request, system)):

@@ -8,7 +8,7 @@ import os
 from collections.abc import AsyncGenerator, Collection, Mapping
 from contextlib import aclosing
 from importlib import import_module
-from typing import Protocol
+from typing import Any, Protocol
 
 from perdure.models.catalog import LOCAL, PROVIDERS, Endpoint, Provider, check_installed, is_installed, split_name
 from perdure.models.errors import AuthFailed, UnknownModel
@@ -23,6 +23,10 @@ class _Connections(Protocol):
     def loop(self) -> asyncio.AbstractEventLoop: ...
 
     def stream(self, endpoint: Endpoint, name: str, request: ModelRequest) -> AsyncGenerator[Event]: ...
+
+    def poll(self, endpoint: Endpoint, name: str, handle: Any, request: ModelRequest) -> AsyncGenerator[Event]: ...
+
+    async def cancel(self, endpoint: Endpoint, name: str, handle: Any) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -122,16 +126,21 @@ class ProviderModels:
         return any(map(model.startswith, provider.system_updates))
 
     async def ask(self, endpoint: Endpoint, name: str, request: ModelRequest) -> AsyncGenerator[Event]:
-        """Stream from an endpoint. Imports happen in a thread: the loop goes on."""
+        """Stream from an endpoint."""
+        connections = await self.connected(endpoint)
+        async with aclosing(connections.stream(endpoint, name, request)) as events:
+            async for event in events:
+                yield event
+
+    async def connected(self, endpoint: Endpoint) -> _Connections:
+        """The connections of this event loop. Imports happen in a thread: the loop goes on."""
         await asyncio.to_thread(_import, endpoint.provider)
         from perdure.models.adapter import Connections
 
         connections = self._connections
         if connections is None or connections.loop is not asyncio.get_running_loop():
             connections = self._connections = Connections()
-        async with aclosing(connections.stream(endpoint, name, request)) as events:
-            async for event in events:
-                yield event
+        return connections
 
     def _local(self, name: str, model: str) -> Model:
         if not all(map(is_installed, LOCAL_PACKAGES)):
@@ -169,12 +178,25 @@ class ProviderModel:
     def system_updates(self) -> bool:
         return self._models.updates(self._provider, self._model)
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[Event]:
+    @property
+    def _endpoint(self) -> Endpoint:
         provider = self._provider
-        endpoint = Endpoint(provider, self._model, self._models.base_url(provider), self._models.key(provider))
-        async with aclosing(self._models.ask(endpoint, self._name, request)) as events:
+        return Endpoint(provider, self._model, self._models.base_url(provider), self._models.key(provider))
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[Event]:
+        async with aclosing(self._models.ask(self._endpoint, self._name, request)) as events:
             async for event in events:
                 yield event
+
+    async def poll(self, handle: Any, request: ModelRequest) -> AsyncGenerator[Event]:
+        connections = await self._models.connected(self._endpoint)
+        async with aclosing(connections.poll(self._endpoint, self._name, handle, request)) as events:
+            async for event in events:
+                yield event
+
+    async def cancel(self, handle: Any) -> None:
+        connections = await self._models.connected(self._endpoint)
+        await connections.cancel(self._endpoint, self._name, handle)
 
 
 class LocalModel:

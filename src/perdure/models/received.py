@@ -88,8 +88,11 @@ class Received:
             if name or arguments:
                 yield ToolCallDelta(block.index, name=name, arguments=arguments)
 
-    def finish(self, response: ModelResponse) -> Iterator[Event]:
-        """What was still held, then the whole message. Raises `CutOff` when the provider gave no end mark."""
+    def finish(self, response: ModelResponse, cost: float | None = None) -> Iterator[Event]:
+        """What was still held, then the whole message. `cost` (USD) where the price list does not tell it.
+
+        Raises `CutOff` when the provider gave no end mark.
+        """
         if response.finish_reason is None:
             raise CutOff("the answer ended without the provider's end mark", hint="it may be incomplete")
         if response.finish_reason == "error":
@@ -110,7 +113,7 @@ class Received:
                 content=content,
                 stop=_stop(response, content),
                 model=self._name,
-                usage=_usage(response),
+                usage=_usage(response, cost),
                 provider=_response_details(response),
             ),
             self._files,
@@ -177,7 +180,7 @@ def _stop(response: ModelResponse, content: list[Said]) -> StopReason:
     return stop
 
 
-def _usage(response: ModelResponse) -> Usage | None:
+def _usage(response: ModelResponse, cost: float | None) -> Usage | None:
     """None when the provider reported none: unknown is not zero."""
     usage = response.usage
     if usage.unmeasured_requests or not (usage.input_tokens or usage.output_tokens):
@@ -187,6 +190,7 @@ def _usage(response: ModelResponse) -> Usage | None:
         output=usage.output_tokens,
         cache_read=usage.cache_read_tokens,
         cache_write=usage.cache_write_tokens,
+        cost=cost,
     )
 
 

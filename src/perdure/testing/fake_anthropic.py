@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
-from perdure.testing.fake_http import FakeServer, Piece, serve_script
+from perdure.testing.fake_http import FakeServer, Piece, Script, serve_script
 from perdure.testing.fake_turns import FakeTurn, JsonObject, counted, pieces, signature
 
 IDS: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -54,8 +54,46 @@ def hidden(redacted: str) -> str:
     return base64.b64encode(signature("redacted", redacted) + redacted.encode()).decode()
 
 
+BATCHES: Final = "/v1/messages/batches"
+
+
 class FakeAnthropic(FakeServer):
-    """Anthropic's messages; see `FakeServer`."""
+    """Anthropic's messages; see `FakeServer`. Its batches are done when they have been asked for `batch_polls` times;
+    `cancelled` keeps the ids of those that nobody wanted any more."""
+
+    def __init__(
+        self, script: Script, *, port: int = 0, key: str | None = None, strict: bool = True, batch_polls: int = 1
+    ) -> None:
+        super().__init__(script, port=port, key=key, strict=strict)
+        self.batches: dict[str, FakeBatch] = {}
+        self.batch_polls = batch_polls
+        self.cancelled: list[str] = []
+
+    def other(self, path: str, body: Any) -> tuple[int, JsonObject | str] | None:
+        path = path.partition("?")[0]
+        if path == BATCHES and body is not None:
+            return self._batch(body["requests"])
+        id, _, verb = path.removeprefix(BATCHES).strip("/").partition("/")
+        batch = self.batches.get(id) if path.startswith(BATCHES) else None
+        if batch is None:
+            return None
+        if verb == "results":
+            return 200, batch.results()
+        if verb == "cancel":
+            self.cancelled.append(id)
+            batch.ended = True
+        elif batch.asked >= self.batch_polls:
+            batch.ended = True
+        batch.asked += 1
+        return 200, batch.told(self.address)
+
+    def _batch(self, requests: list[JsonObject]) -> tuple[int, JsonObject | str]:
+        batch = FakeBatch(f"msgbatch_{len(self.batches)}")
+        for request in requests:
+            turn = self.take(b"", {**request["params"], "stream": True}, {}, BATCHES)
+            batch.answers[request["custom_id"]] = _whole(request["params"], turn)
+        self.batches[batch.id] = batch
+        return 200, batch.told(self.address)
 
     def takes(self, path: str) -> bool:
         return path.partition("?")[0].endswith("/v1/messages")
@@ -99,6 +137,56 @@ class FakeAnthropic(FakeServer):
             self.count({**_usage_in(turn), "output_tokens": usage.output})
         yield _event("message_delta", end, counts=False)
         yield _event("message_stop", {}, counts=False)
+
+
+class FakeBatch:
+    """A batch at the provider's."""
+
+    def __init__(self, id: str) -> None:
+        self.id = id
+        self.answers: dict[str, JsonObject] = {}
+        self.asked = 0
+        self.ended = False
+
+    def told(self, address: str) -> JsonObject:
+        """How it stands."""
+        counts = dict.fromkeys(("processing", "succeeded", "errored", "canceled", "expired"), 0)
+        counts["succeeded" if self.ended else "processing"] = len(self.answers)
+        return {
+            "id": self.id, "type": "message_batch", "request_counts": counts,
+            "processing_status": "ended" if self.ended else "in_progress",
+            "created_at": "2026-01-01T00:00:00Z", "expires_at": "2026-01-02T00:00:00Z",
+            "ended_at": None, "archived_at": None, "cancel_initiated_at": None,
+            "results_url": f"{address}{BATCHES}/{self.id}/results" if self.ended else None,
+        }  # fmt: skip
+
+    def results(self) -> str:
+        """Its answers, as lines of JSON."""
+        return "".join(json.dumps({"custom_id": id, "result": said}) + "\n" for id, said in self.answers.items())
+
+
+def _whole(body: JsonObject, turn: FakeTurn) -> JsonObject:
+    """A turn as the result of a batched request. `finish` "expired" is one that was never run."""
+    if turn.finish == "expired":
+        return {"type": "expired"}
+    if turn.status is not None:
+        return {"type": "errored", "error": {"type": "error", "error": turn.error}}
+    content: list[JsonObject] = []
+    for block, deltas in _blocks(turn):
+        for delta in deltas:
+            name = next(name for name in ("thinking", "signature", "text", "partial_json") if name in delta)
+            block[name] = block.get(name, "") + delta[name]
+        if block["type"] == "tool_use":
+            block["input"] = json.loads(block.pop("partial_json", "{}"))
+        content.append(block)
+    usage = counted(turn)
+    stop = turn.finish or ("tool_use" if turn.calls else "end_turn")
+    message = {
+        "id": "msg_batched", "type": "message", "role": "assistant", "model": body["model"], "content": content,
+        "stop_reason": stop, "stop_sequence": None,
+        "usage": {**_usage_in(turn), "output_tokens": usage.output if usage else 0},
+    }  # fmt: skip
+    return {"type": "succeeded", "message": message}
 
 
 def _event(kind: str, data: JsonObject, *, counts: bool = True) -> Piece:
@@ -214,7 +302,8 @@ def _open_round(body: JsonObject, messages: list[JsonObject]) -> str | None:
     """With a thinking budget, the turn whose calls are being answered begins with what was thought."""
     if (body.get("thinking") or {}).get("type") != "enabled":
         return None
-    last = next((message["content"] for message in reversed(messages) if message["role"] == "assistant"), [])
+    none: list[JsonObject] = []
+    last = next((message["content"] for message in reversed(messages) if message["role"] == "assistant"), none)
     calls = any(block["type"] == "tool_use" for block in last)
     if calls and last[0]["type"] not in {"thinking", "redacted_thinking"}:
         return f"Expected `thinking` or `redacted_thinking`, but found `{last[0]['type']}`"

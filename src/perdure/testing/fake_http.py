@@ -82,6 +82,10 @@ class FakeServer(ABC):
     def __exit__(self, *exc: object) -> None:
         self.stop()
 
+    def other(self, path: str, body: Any) -> tuple[int, JsonObject | str] | None:
+        """The answer to what is no streamed request: a status, and JSON or text. None: there is nothing there."""
+        return None
+
     @abstractmethod
     def takes(self, path: str) -> bool:
         """Whether a request may be posted there."""
@@ -170,8 +174,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Quiet: tests read `requests`."""
 
     def do_GET(self) -> None:
-        """The list of models, and nothing else."""
-        if self.path.rstrip("/").endswith("/models"):
+        """The list of models, and what a provider has beside."""
+        if (other := self.server.fake.other(self.path, None)) is not None:
+            self._whole(other[0], {}, other[1])
+        elif self.path.rstrip("/").endswith("/models"):
             self._whole(200, {}, {"object": "list", "data": [{"id": "fake", "object": "model"}]})
         else:
             self._whole(404, {}, {"message": f"no {self.path}"})
@@ -180,13 +186,14 @@ class _Handler(BaseHTTPRequestHandler):
         """One answer."""
         data = self.rfile.read(int(self.headers.get("content-length") or 0))
         fake = self.server.fake
-        if not fake.takes(self.path):
-            self._whole(404, {}, {"message": f"no {self.path}"})
-            return
         try:
-            body = json.loads(data.decode("utf-8"))
+            body: Any = json.loads(data.decode("utf-8")) if data else None
         except ValueError as error:
             self._whole(400, {}, {"message": f"no JSON in UTF-8: {error}"})
+            return
+        if not fake.takes(self.path):
+            status, said = fake.other(self.path, body) or (404, {"message": f"no {self.path}"})
+            self._whole(status, {}, said)
             return
         turn = fake.take(data, body, {name.lower(): value for name, value in self.headers.items()}, self.path)
         try:
