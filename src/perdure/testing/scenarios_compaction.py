@@ -59,8 +59,8 @@ def counted(turn: Turn, request: ModelRequest) -> Turn:
 
 
 def too_long(request: ModelRequest) -> TurnLike:
-    """A provider that takes no more than six messages at once."""
-    if len(request.messages) > 6 and not is_summary(request):
+    """A provider that takes a thousand tokens at once."""
+    if estimate_tokens(request) > 1_000 and not is_summary(request):
         return fail(ContextTooLong("too many"))
     return model(request)
 
