@@ -2,7 +2,7 @@
 
 import hashlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -12,13 +12,14 @@ from perdure.agent.documents import AgentDoc
 from perdure.agent.settings import Budget, Settings
 from perdure.agent.transcripts import Transcripts
 from perdure.base.ids import ConversationId
+from perdure.base.lazy import load
 from perdure.env.protocol import ExecutionEnv
 from perdure.extensions.registry import Registry
 from perdure.extensions.resolve import Resolved, resolve
 from perdure.models.messages import AssistantMessage
 from perdure.models.protocol import Models
 from perdure.session.session import Session
-from perdure.tasks.definition import TaskDefinition
+from perdure.tasks.definition import TaskDefinition, task_definition
 from perdure.tasks.scheduler import Reporter
 from perdure.tasks.transaction import TaskTransaction
 
@@ -60,7 +61,7 @@ class Agent:
         models: Models,
         env: EnvFunction,
         settings: Settings,
-        builtin_tasks: dict[str, TaskDefinition],
+        builtin_tasks: Mapping[str, TaskDefinition | str],
         report: Reporter,
     ) -> None:
         self.session = session
@@ -75,12 +76,15 @@ class Agent:
         self.handle: Callable[[ConversationId], Any] | None = None
         """Makes conversation handles for tools; the harness sets it."""
         self._env = env
-        self._builtin = builtin_tasks
+        self._builtin = dict(builtin_tasks)
         self._resolved: dict[ConversationId, tuple[Any, int, Any, AgentNames]] = {}
 
     def task(self, kind: str) -> TaskDefinition | None:
         """The task catalog: built-in kinds, then what extensions bring."""
-        return self._builtin.get(kind) or self.registry.snapshot().task(kind)
+        found = self._builtin.get(kind)
+        if isinstance(found, str):  # where it is loaded from when it is first needed
+            found = self._builtin[kind] = task_definition(load(found))
+        return found or self.registry.snapshot().task(kind)
 
     async def names(self, conversation: ConversationId) -> AgentNames:
         """The conversation's agent, resolved now. Costs nothing while neither names nor registry change."""

@@ -8,14 +8,14 @@ from perdure.agent.agent import Agent
 from perdure.agent.compactions import (
     COMPACTION,
     Cause,
-    Compacted,
     Made,
     going_on,
+    made,
     place_summary,
     show,
     store_attempt,
 )
-from perdure.agent.cut import Cut, Limits, choose_cut, limits
+from perdure.agent.cut import Cut, choose_cut, keeping, limits
 from perdure.agent.documents import LiveDoc
 from perdure.agent.estimate import estimate_text, tokens_in_use
 from perdure.agent.foreign import LOST, asked, close_quietly
@@ -103,7 +103,7 @@ async def _begin(this: CompactionTask, run: TaskRun) -> Next[Any]:
     transcript = await agent.transcripts.get(conversation)
     tokens = tokens_in_use(transcript.context())
     bounds = None if window is None else limits(window, agent.settings.compaction)
-    cut = choose_cut(transcript.builder.places(), *keeping(agent, this.cause, tokens, bounds))
+    cut = choose_cut(transcript.builder.places(), *keeping(this.cause, tokens, bounds, agent.settings.compaction))
     if cut is None:
         return run.complete(_ended("nothing", "there is nothing older to summarize"))
     decided = await _ask_hooks(this, run, cut)
@@ -118,20 +118,6 @@ async def _begin(this: CompactionTask, run: TaskRun) -> Next[Any]:
         return tx.goto(this.summarize, names.model, cut.at, cut.older + cut.earlier, most, asking)
 
 
-def keeping(agent: Agent, cause: Cause, tokens: int, bounds: Limits | None) -> tuple[int, int | None]:
-    """How much of the newest messages to keep, and for how much there is room, both in tokens.
-
-    Asked for by a person, or when the provider found the whole too long, less than half is kept, so that something is
-    gained whatever the settings are.
-    """
-    keep = agent.settings.compaction.keep_tokens if bounds is None else bounds.keep
-    if cause == "manual":
-        keep = min(keep, tokens // 2)
-    elif cause == "overflow":
-        keep = min(keep, tokens // 3)
-    return keep, None if bounds is None else bounds.block // 2
-
-
 def _first_asking(window: int | None, tokens: int, agent: Agent) -> Asking:
     """In place if that fits with room for the answer; else by written record, as much at once as fits with ease."""
     if window is None or tokens <= window - min(agent.settings.compaction.reserve_tokens, window // 4):
@@ -144,7 +130,7 @@ def _record_tokens(window: int | None) -> int:
 
 
 def _ended(status: Made, reason: str | None = None) -> Any:
-    return msgspec.to_builtins(Compacted(status, reason=reason))
+    return made(status, reason=reason)
 
 
 async def _ask_hooks(this: CompactionTask, run: TaskRun, cut: Cut) -> Decline | Summary | None:
@@ -182,7 +168,7 @@ async def _place(
         if model is not None:
             await store_attempt(tx, run.conversation_id, run.task_id, model, message, "")
         placed = await place_summary(tx, run.conversation_id, run.task_id, text, cut)
-        return tx.complete(msgspec.to_builtins(placed))
+        return tx.complete(placed)
 
 
 async def _whole_answer(run: TaskRun, model: Model, request: ModelRequest) -> AssistantMessage:

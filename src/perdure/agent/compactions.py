@@ -20,11 +20,13 @@ from perdure.base.ids import ConversationId, EntryId, SubmissionId, TaskId
 from perdure.base.text import well_formed
 from perdure.models.messages import AssistantMessage, encode_messages
 from perdure.storage.records import Submission, Task
-from perdure.tasks.outcomes import AnyOutcome, Completed
+from perdure.tasks.outcomes import AnyOutcome, Completed, Outcome
 from perdure.tasks.states import outcome_of
 from perdure.tasks.transaction import TaskTransaction
 
 COMPACTION: Final = "perdure.compaction"
+COMPACTION_TASK: Final = "perdure.agent.compaction:CompactionTask"
+"""Loaded when a summary is first made: most sessions need none."""
 ATTEMPT: Final = "perdure.summary_attempt"
 """The kind of entries that tell what a summary cost or why it failed; no model sees them."""
 
@@ -39,14 +41,15 @@ INSTRUCTIONS_LENGTH: Final = 10_000
 GOING_ON: Final = ("running", "waiting")
 
 
-class Compacted(msgspec.Struct, frozen=True):
-    """What a compaction completes with."""
-
-    status: Made
-    submission: SubmissionId | None = None
-    """The write that places the summary."""
-    entry: EntryId | None = None
-    reason: str | None = None
+def made(
+    status: Made,
+    *,
+    submission: SubmissionId | None = None,
+    entry: EntryId | None = None,
+    reason: str | None = None,
+) -> dict[str, Any]:
+    """What a compaction completes with, as JSON. `submission` is the write that places the summary."""
+    return {"status": status, "submission": submission, "entry": entry, "reason": reason}
 
 
 def shown(live: Any) -> dict[str, Any]:
@@ -110,12 +113,11 @@ async def show_ended(tx: TaskTransaction, task: Task) -> None:
     )
 
 
-def compacted_of(outcome: AnyOutcome | Any) -> Compacted:
-    """How a compaction's task ended."""
-    if isinstance(outcome, Completed):
-        return msgspec.convert(outcome.value, Compacted)
-    status: Any = "aborted" if outcome.status == "aborted" else "failed"
-    return Compacted(status, reason=outcome.why or None)
+def made_by(outcome: Outcome) -> dict[str, Any]:
+    """What came of a compaction whose task ended."""
+    if isinstance(outcome, Completed) and isinstance(outcome.value, dict):
+        return outcome.value
+    return made("aborted" if outcome.status == "aborted" else "failed", reason=outcome.why or None)
 
 
 def checked_instructions(instructions: Any) -> str | None:
@@ -129,7 +131,7 @@ def checked_instructions(instructions: Any) -> str | None:
 
 async def place_summary(
     tx: TaskTransaction, conversation: ConversationId, task: TaskId, text: str, cut: EntryId
-) -> Compacted:
+) -> dict[str, Any]:
     """Hand in a summary as a write whose head is the cut: placed at once when nothing is open, or when the run waits
     for this compaction; else at the next boundary. One that cuts before the current range is stale."""
     content = {
@@ -146,16 +148,16 @@ async def place_summary(
     if free or (busy and await _awaited(tx, TaskId(live["run"]["generation"]), task)):
         return await _place_now(tx, conversation, submission)
     await enqueue(tx, conversation, submission)
-    return Compacted("queued", submission.id)
+    return made("queued", submission=submission.id)
 
 
-async def _place_now(tx: TaskTransaction, conversation: ConversationId, submission: Submission) -> Compacted:
+async def _place_now(tx: TaskTransaction, conversation: ConversationId, submission: Submission) -> dict[str, Any]:
     entry = place_write(tx, submission, await current_head(tx, conversation))
     settled = settled_of(await _written(tx, submission.id))
     reason = None if settled is None else settled.detail
     if entry is None:
-        return Compacted("stale", submission.id, reason=reason)
-    return Compacted("placed", submission.id, entry)
+        return made("stale", submission=submission.id, reason=reason)
+    return made("placed", submission=submission.id, entry=entry)
 
 
 async def _written(tx: TaskTransaction, id: SubmissionId) -> Submission:

@@ -43,6 +43,20 @@ def limits(window: int, settings: CompactionSettings) -> Limits:
     return Limits(background, block, min(settings.keep_tokens, block // 3))
 
 
+def keeping(cause: str, tokens: int, bounds: Limits | None, settings: CompactionSettings) -> tuple[int, int | None]:
+    """How much of the newest messages to keep, and for how much there is room, of a context of so many tokens.
+
+    Asked for by a person, or when the provider found the whole too long, less than half is kept, so that something is
+    gained whatever the settings are.
+    """
+    keep = settings.keep_tokens if bounds is None else bounds.keep
+    if cause == "manual":
+        keep = min(keep, tokens // 2)
+    elif cause == "overflow":
+        keep = min(keep, tokens // 3)
+    return keep, None if bounds is None else bounds.block // 2
+
+
 def choose_cut(places: Sequence[Place], keep: int, room: int | None = None) -> Cut | None:
     """The newest place that leaves at least `keep` tokens behind it; None: nothing older could be summarized.
 

@@ -3,14 +3,14 @@
 from typing import Any, Final, Literal
 
 from perdure.agent.agent import Agent
-from perdure.agent.compaction import CompactionTask, keeping
-from perdure.agent.compactions import GOING_ON, Cause, show_started, shown, to_join
+from perdure.agent.compactions import COMPACTION_TASK, GOING_ON, Cause, show_started, shown, to_join
 from perdure.agent.context import Context
-from perdure.agent.cut import Limits, choose_cut, limits
+from perdure.agent.cut import Limits, choose_cut, keeping, limits
 from perdure.agent.documents import LiveDoc
 from perdure.agent.estimate import tokens_in_use
 from perdure.agent.runs import moves_range, place_queued
 from perdure.base.ids import ConversationId, TaskId
+from perdure.base.lazy import load
 from perdure.models.protocol import Model
 from perdure.tasks.decisions import Next
 from perdure.tasks.outcomes import Completed
@@ -39,7 +39,7 @@ async def start_compaction(
     joined = await to_join(tx, conversation, instructions)
     if joined is not None:
         return joined
-    work = CompactionTask(cause=cause, instructions=instructions)
+    work = load(COMPACTION_TASK)(cause=cause, instructions=instructions)
     if owner is not None:
         id = tx.create_task(work, owner=owner)
     else:
@@ -72,7 +72,7 @@ class Room:
         """Whether a summary would gain anything to speak of."""
         bounds: Limits | None = None if self._window is None else limits(self._window, self._settings)
         transcript = await self._agent.transcripts.get(self._conversation)
-        keep, room = keeping(self._agent, cause, self.tokens, bounds)
+        keep, room = keeping(cause, self.tokens, bounds, self._settings)
         cut = choose_cut(transcript.builder.places(), keep, room)
         return cut is not None and cut.older > keep // SMALLEST_GAIN
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from perdure.agent.agent import Agent
-from perdure.agent.compactions import checked_instructions, compacted_of
+from perdure.agent.compactions import checked_instructions, made_by
 from perdure.agent.documents import LiveDoc
 from perdure.agent.generation import Generation
 from perdure.agent.room import start_compaction
@@ -112,10 +112,10 @@ class Actions:
     async def wait_compacted(self, conversation: ConversationId, task: TaskId) -> Compacted:
         """Wait until a compaction has ended and its summary is in the transcript, or cannot get there for now."""
         await self._tasks.resume()
-        ended = compacted_of(await self._tasks.wait(task))
-        if ended.submission is None or ended.status != "queued":
-            return Compacted(ended.status, ended.entry, ended.reason)
-        submission, settled = ended.submission, None
+        ended = made_by(await self._tasks.wait(task))
+        if ended["status"] != "queued":
+            return Compacted(ended["status"], ended["entry"], ended["reason"])
+        submission, settled = SubmissionId(ended["submission"]), None
 
         async def decided() -> bool:
             nonlocal settled

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from perdure.agent.advance import advance_generations
 from perdure.agent.agent import Agent
-from perdure.agent.compaction import CompactionTask
+from perdure.agent.compactions import COMPACTION, COMPACTION_TASK
 from perdure.agent.configure import begin_owned, configure
 from perdure.agent.documents import AgentDoc, UsageDoc
 from perdure.agent.generation import Generation
@@ -38,13 +38,13 @@ from perdure.session.session import Session
 from perdure.session.watch import Watch
 from perdure.storage.open import open_storage
 from perdure.storage.protocol import Storage
-from perdure.tasks.definition import task_definition
+from perdure.tasks.definition import TaskDefinition, task_definition
 from perdure.tasks.tasks import Tasks, Wake
 from perdure.tasks.transaction import TaskTransaction
 
-BUILTIN_TASKS = {
-    definition.kind: definition
-    for definition in map(task_definition, (Generation, ToolTask, NestedTool, CompactionTask))
+BUILTIN_TASKS: dict[str, TaskDefinition | str] = {
+    **{made.kind: made for made in map(task_definition, (Generation, ToolTask, NestedTool))},
+    COMPACTION: COMPACTION_TASK,
 }
 
 

@@ -4,12 +4,17 @@ The list is a snapshot bundled with that library: nothing is fetched. Imported o
 """
 
 from decimal import Decimal
+from functools import lru_cache
+from typing import Final
 
 from genai_prices import Usage as PricedUsage
 from genai_prices import calc_price
 from genai_prices.types import ModelInfo
 
 from perdure.models.messages import Usage
+
+WINDOWS_KEPT: Final = 256
+"""Models whose window is kept: looking it up takes a millisecond, and each request asks."""
 
 
 def cost(provider: str, model: str, usage: Usage) -> float | None:
@@ -18,6 +23,7 @@ def cost(provider: str, model: str, usage: Usage) -> float | None:
     return float(found[0]) if found else None
 
 
+@lru_cache(maxsize=WINDOWS_KEPT)
 def context_window(provider: str, model: str) -> int | None:
     """Tokens that fit a request and its answer, or None when the list does not say."""
     found = _price(provider, model, Usage(input=1))
