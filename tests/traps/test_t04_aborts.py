@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
-from perdure import Extension
+from perdure import Extension, Registry
 from perdure.models.messages import decode_messages
 from perdure.storage.memory import MemoryStorage
 from perdure.testing.clock import FakeClock, settle
+from perdure.testing.crash import Process, Scenario, explore
 from perdure.testing.scripted_model import ScriptedModel, call, say
 from tests.agent.kit import agent, results
 
@@ -80,3 +81,55 @@ async def test_an_abort_at_any_commit_of_a_run_is_final() -> None:
             assert (settled.status, settled.reason) == expected
             kinds = [decode_messages(entry.messages) for entry in await root.entries()]
             assert kinds
+
+
+def abort_and_kill(step: float) -> Scenario:
+    """A run that is aborted after so many seconds; once the abort is acknowledged, no process goes on with it."""
+    aborted = "aborted"
+
+    def registry(process: Process) -> Registry:
+        extension = Extension("slow")
+
+        @extension.tool
+        async def work(ctx: Any) -> str:
+            """Work for 200 ms."""
+            process.ledger.ran(ctx, "work")
+            assert aborted not in process.history.notes, "a tool was begun after the abort had been acknowledged"
+            await process.clock.sleep(0.2)
+            return "worked"
+
+        return Registry([extension])
+
+    async def start(process: Process) -> None:
+        submission = await process.submit("go", request_id="go")
+        if aborted in process.history.notes:
+            assert await submission.status() in ("done", "unanswered")
+            return
+        until = process.clock.monotonic() + step
+
+        async def due() -> bool:
+            return process.clock.monotonic() >= until or await submission.status() in ("done", "unanswered")
+
+        await process.until(due)
+        await process.abort()
+        process.history.notes[aborted] = True
+        asked = len(process.model.requests)
+        settled = await process.settled(submission)
+        await process.run_out()
+        assert len(process.model.requests) == asked
+        assert settled.reason == ("aborted" if settled.status == "unanswered" else None)
+
+    turns = [call("work"), say("done").after(0.1, between=0.05)]
+    return Scenario(f"abort after {step} s", start, turns=turns, registry=registry, finish=start)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [0.0, 0.1, 0.2, 0.3, 0.35])
+def test_an_acknowledged_abort_stays_one_whenever_the_process_is_killed(step: float) -> None:
+    explore(abort_and_kill(step), ["memory"], snapshots=True)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("step", range(0, 405, 25))
+def test_an_acknowledged_abort_stays_one_whenever_the_process_is_killed_on_files(step: int) -> None:
+    explore(abort_and_kill(step / 1000), ["memory", "power"], snapshots=True, doubled=10)
