@@ -11,15 +11,16 @@ from perdure.testing.scenarios_hooks import HOOKS
 
 EVERY = [*CONVERSATIONS, *TASKS, *HOOKS, *COMPACTIONS, *AGENTS]
 STORAGES = ("memory", "process", "power", "jsonl")
-STRIDE = 9
-"""Runs of their own cost twice what snapshots cost, so that only some are made where these were at every commit."""
+STRIDE = 4
+"""Runs of their own, on one store after the other, are made at some commits only: they cost twice what snapshots cost,
+which were at every one. They alone have commits that never arrive."""
 DOUBLED = 25
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", EVERY, ids=str)
 def test_a_scenario_survives_a_crash_at_every_commit(scenario: Scenario) -> None:
-    explore(scenario, ["memory"], snapshots=True)
+    explore(scenario, ["memory"], stops=["before", "after"], snapshots=True)
 
 
 @pytest.mark.slow
@@ -30,9 +31,9 @@ def test_a_scenario_survives_a_crash_at_every_commit_on_sqlite(scenario: Scenari
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scenario", EVERY, ids=str)
-def test_a_scenario_that_is_run_anew_survives_some_crashes_on_files(scenario: Scenario) -> None:
-    for storage in ("process", "power", "jsonl"):
-        explore(scenario, [storage], stride=STRIDE, seed=EVERY.index(scenario) + STORAGES.index(storage))
+def test_a_scenario_that_is_run_anew_survives_some_crashes(scenario: Scenario) -> None:
+    place = EVERY.index(scenario)
+    explore(scenario, [STORAGES[place % len(STORAGES)]], stride=STRIDE, seed=place)
 
 
 @pytest.mark.long

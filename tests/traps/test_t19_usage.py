@@ -72,7 +72,8 @@ def family_of(children: list[ConversationId]) -> Extension:
         async with ctx.transaction() as tx:
             child = tx.create_conversation(owner=ctx.task_id)
         children.append(child)
-        return (await (await ctx.conversation(child).submit(f"part {number}")).wait()).text
+        answer = await (await ctx.conversation(child).submit(f"part {number}")).wait()
+        return str(answer.text)
 
     return extension
 
@@ -96,6 +97,7 @@ async def test_two_children_a_fork_a_cut_stream_a_crash_and_a_summary_count_wher
     async with agent(model, family_of(children), storage=storage, **options) as (harness, root):
         answer = await (await root.submit("work")).wait()
         assert await spent(harness, [ROOT, *children]) == {ROOT: 2, children[0]: 1, children[1]: 1}
+        assert answer.entry_id is not None
         fork = await root.fork(answer.entry_id)
         assert (await fork.usage())["requests"] == 0
         await ask(fork, "in the fork")
