@@ -62,9 +62,9 @@ def _checked(name: str, value: Any) -> Any:
     if not isinstance(value, str) or not value:
         raise InvalidValue(f"{name} is a text that is not empty, not {value!r}")
     if name == "model" and ":" not in value:
-        raise InvalidValue(f"not a model name: {value!r}", hint="provider:model, such as openai:gpt-5")
+        raise InvalidValue(f"not a model name: {value[:80]!r}", hint="provider:model, such as openai:gpt-5")
     if name == "thinking" and value not in get_args(ThinkingLevel):
-        raise InvalidValue(f"not a thinking level: {value!r}", hint=", ".join(get_args(ThinkingLevel)))
+        raise InvalidValue(f"not a thinking level: {value[:80]!r}", hint=", ".join(get_args(ThinkingLevel)))
     return value
 
 

@@ -12,6 +12,8 @@ from perdure.cli.config import Config
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 SUFFIX: Final = ".db"
+SQLITE_BEGINS: Final = b"SQLite format 3\0"
+"""How the file of a session begins."""
 
 
 def sessions_folder(config: Config) -> Path:
@@ -25,26 +27,47 @@ def new_session(config: Config, name: str) -> Path:
     check_name(name)
     folder = sessions_folder(config)
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return folder / f"{name}{SUFFIX}"
+    return _inside(folder, name)
 
 
 def find_session(config: Config, name: str) -> Path:
     """An existing session by its name, a unique beginning of it, or the path of its file. Raises `NotFound`."""
+    if "\0" in name:
+        check_name(name)
     if os.sep in name or name.endswith(SUFFIX):
         path = Path(name)
-        if path.is_file():
-            return path
-        raise NotFound(f"no session file {name!r}")
+        if not _is_file(path):
+            raise NotFound(f"no session file {name[:200]!r}")
+        with open(path, "rb") as file:  # before anything that opening a session leaves beside its file
+            if file.read(len(SQLITE_BEGINS)) != SQLITE_BEGINS:
+                raise NotFound(f"{name!r} holds no session")
+        return path
     check_name(name)
     names = list_names(config)
     if name in names:
-        return sessions_folder(config) / f"{name}{SUFFIX}"
+        return _inside(sessions_folder(config), name)
     matching = [known for known in names if known.startswith(name)]
     if len(matching) == 1:
-        return sessions_folder(config) / f"{matching[0]}{SUFFIX}"
+        return _inside(sessions_folder(config), matching[0])
     if matching:
         raise NotFound(f"{name!r} could be any of {', '.join(matching[:10])}", hint="give more of the name")
     raise NotFound(f"no session {name!r}", hint="`perdure sessions` lists them")
+
+
+def _is_file(path: Path) -> bool:
+    """Also for what cannot be a path."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """The session's file. A link that somebody put there leads nowhere else."""
+    path = folder / f"{name}{SUFFIX}"
+    if path.is_symlink() and path.resolve().parent != folder.resolve():
+        raise InvalidValue(f"session {name!r} is a link that leads out of the folder of sessions")
+    return path
 
 
 def list_names(config: Config) -> list[str]:
@@ -52,7 +75,7 @@ def list_names(config: Config) -> list[str]:
     folder = sessions_folder(config)
     if not folder.is_dir():
         return []
-    files = sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.stat().st_mtime, reverse=True)
+    files = sorted(folder.glob(f"*{SUFFIX}"), key=lambda path: path.lstat().st_mtime, reverse=True)
     return [path.name.removesuffix(SUFFIX) for path in files]
 
 

@@ -116,7 +116,7 @@ class Tool:
 def check_tool_name(name: Any) -> None:
     """Refuse a name that some provider would refuse."""
     if not isinstance(name, str) or not 0 < len(name) <= NAME_LENGTH or not set(name) <= NAME_CHARACTERS:
-        raise InvalidDefinition(f"not a tool name: {name!r}", hint="1 to 64 letters, digits, _ and -")
+        raise InvalidDefinition(f"not a tool name: {ascii(name)[:80]}", hint="1 to 64 letters, digits, _ and -")
 
 
 def _check_kind(function: Callable[..., Any], name: str, blocking: bool) -> None:
