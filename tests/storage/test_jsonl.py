@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import threading
+import tracemalloc
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
@@ -372,4 +373,23 @@ async def test_a_task_keeps_the_input_that_an_older_line_gives(tmp_path: Path) -
     again, _ = await opened(tmp_path / "s.jsonl")
     assert await again.task(TaskId(task.id)) == ended
     assert await again.document(DocumentId(1)) is None
+    await again.close()
+
+
+@pytest.mark.slow
+async def test_an_open_keeps_places_and_no_contents_in_memory(tmp_path: Path) -> None:
+    store, script = await opened(tmp_path / "s.jsonl")
+    for _ in range(30):
+        await script.commit(entries=[script.entry(1, data=b'"' + b"x" * 1000 + b'"') for _ in range(1000)])
+    await store.close()
+    again = JsonlStorage(tmp_path / "s.jsonl")
+    tracemalloc.start()
+    try:
+        await again.open()
+        kept, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < 60 * 30_000
+    assert most < 10_000_000  # a line of a thousand entries and what is read ahead, not the file of 32 MB
+    assert len(await again.scan_entries(ROOT, after=EntryId(20_000), limit=10)) == 10
     await again.close()
