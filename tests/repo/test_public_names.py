@@ -8,8 +8,8 @@ import perdure
 from perdure.base.errors import Error
 
 PROMISED = {
-    "perdure": """Add Answer Block Busy DAY Document Error Extension HOUR Harness HookContext InvalidDecision MINUTE Next
-        Outcome Registry Remove RequestConflict SectionContext Settings Settled Signal SignalState Sleep
+    "perdure": """Add Answer Block Busy DAY Document Error Extension HOUR Harness HookContext InvalidDecision MINUTE
+        Next Outcome Registry Remove RequestConflict SectionContext Settings Settled Signal SignalState Sleep
         StorageInUse SubmissionSettled StoredTask Task TaskRun ToolCall ToolContext ToolError ToolResult
         UNSET Unanswered Wait Wake WakeReason document_family entry phase plain task""",
     "perdure.events": "AnyEvent EventStream MessageEnd MessageUpdate RunEnd Snapshot ToolEnd TurnEnd fold_entries",

@@ -88,7 +88,7 @@ def test_the_record_says_what_storage_finds_by(state: Any) -> None:
     assert record.status == type(state).__name__.lower()
     assert record.on == (state.on if isinstance(state, Waiting) else ())
     assert record.deadline == (state.until if isinstance(state, Sleeping) else None)
-    assert record.unused_value is False
+    assert record.asks_again is False
 
 
 def test_a_new_state_leaves_everything_else_of_the_record_alone() -> None:

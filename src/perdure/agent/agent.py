@@ -11,7 +11,7 @@ from perdure.agent.attachments import Attachments
 from perdure.agent.documents import AgentDoc
 from perdure.agent.settings import Budget, Settings
 from perdure.agent.transcripts import Transcripts
-from perdure.base.ids import ConversationId
+from perdure.base.ids import ConversationId, TaskId
 from perdure.base.lazy import load
 from perdure.env.protocol import ExecutionEnv
 from perdure.extensions.registry import Registry
@@ -71,6 +71,8 @@ class Agent:
         self.transcripts = Transcripts(session)
         self.attachments = Attachments(session)
         self.report = report
+        self.left_parks: dict[TaskId, Any] = {}
+        """Parks that calls returned and that are not stored yet: arguments and what was to be kept."""
         self.session_tag = hashlib.sha256(session.storage.location.encode()).hexdigest()[:12]
         """Names this session in the marks of processes that its calls start."""
         self.handle: Callable[[ConversationId], Any] | None = None

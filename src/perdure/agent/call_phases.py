@@ -8,6 +8,7 @@ from perdure.agent.agent import Agent
 from perdure.agent.attachments import missing
 from perdure.agent.calls import (
     CallSite,
+    Held,
     call_site,
     check_call,
     error_result,
@@ -16,11 +17,13 @@ from perdure.agent.calls import (
     reviewed_result,
 )
 from perdure.agent.documents import LiveDoc
-from perdure.agent.invoke import invoke
+from perdure.agent.invoke import cancel_parked, invoke
 from perdure.agent.nested import end_nested
+from perdure.agent.parking import Park, Resumed, decide_gate, decide_park, is_unfit, stored_park
 from perdure.agent.usage import book
 from perdure.base.delta import Operation
-from perdure.extensions.results import ToolResult
+from perdure.base.text import well_formed
+from perdure.extensions.results import ToolResult, bounded_text
 from perdure.models.messages import ToolCall
 from perdure.tasks.decisions import Next
 from perdure.tasks.definition import phase
@@ -28,6 +31,9 @@ from perdure.tasks.runtime import TaskRun
 from perdure.tasks.transaction import TaskTransaction
 
 INTERRUPTED: Final = "the process ended while this call ran; it is not known how far it came, and it was not repeated"
+
+PARKED: Final = ("sleeping", "waiting")
+"""What a slot shows of a call that parked."""
 
 
 class CallPhases:
@@ -53,16 +59,19 @@ class CallPhases:
             return await self._finish(
                 run, call, error_result("interrupted", "it had not begun, and nobody waits for it")
             )
+        installed = run.host.registry.snapshot().version
         site = await call_site(run.host, run, call)
         if site is None:
             return await self._finish(run, call, _unavailable(call), gone=True)
         checked = await check_call(site)
+        if isinstance(checked, Held):
+            return await self._hold_back(run, call, checked, installed)
         if isinstance(checked, ToolResult):
             return await self._finish(run, call, checked)
         async with run.transaction() as tx:  # the intent: from here on it may have happened
             tx.checkpoint(self.execute, checked.arguments, site.tool.replay)
             await show_status(tx, run, "running")
-        return await self._execute(run, site, checked.arguments)
+        return await self._execute(run, site, checked.arguments, site.tool.replay)
 
     @phase
     async def begin(self, run: TaskRun, arguments: dict[str, Any], replay: str) -> Next[Any]:
@@ -72,10 +81,26 @@ class CallPhases:
         site = await call_site(run.host, run, await self.find(run))
         if site is None or not ready_at_once(site):
             return run.goto(self.call)  # what is installed has changed since: checks and gates come first
-        return await self._execute(run, site, arguments)
+        return await self._execute(run, site, arguments, replay)
 
     @phase
-    async def execute(self, run: TaskRun, arguments: dict[str, Any], replay: str) -> Next[Any]:
+    async def parked(self, run: TaskRun, arguments: dict[str, Any], replay: str, resumed: Resumed) -> Next[Any]:
+        """The park is over: the intent is stored once more, with the wake, before the tool's code runs again."""
+        call = await self.find(run)
+        site = await call_site(run.host, run, call)
+        if site is None:
+            return await self._finish(run, call, _unavailable(call), gone=True)
+        policy = "safe" if replay == site.tool.replay == "safe" else "unsafe"
+        resumed = msgspec.structs.replace(resumed, wake=run.wake)
+        async with run.transaction() as tx:
+            tx.checkpoint(self.execute, arguments, policy, resumed)
+            await show_status(tx, run, "running")
+        return await self._execute(run, site, arguments, policy, resumed)
+
+    @phase
+    async def execute(
+        self, run: TaskRun, arguments: dict[str, Any], replay: str, resumed: Resumed | None = None
+    ) -> Next[Any]:
         """Recovery: the intent is stored, and a crash or a close cut the call off, so it may have happened."""
         call = await self.find(run)
         site = await call_site(run.host, run, call)
@@ -84,7 +109,9 @@ class CallPhases:
         leftovers = await reap(site)
         if replay == "safe" and site.tool.replay == "safe" and not await self.is_abandoned(run):
             await clear_output(run)
-            return await self._execute(run, site, arguments)
+            return await self._execute(run, site, arguments, replay, resumed)
+        if resumed is not None:
+            await cancel_parked(site, arguments, resumed)
         result = await interrupted(run)
         if leftovers:
             result = with_diagnostic(result, f"still running, and not to be ended: {', '.join(leftovers)}")
@@ -97,6 +124,9 @@ class CallPhases:
         site = await call_site(agent, run, call)
         if site is not None:
             await reap(site)
+            parked = agent.left_parks.pop(run.task_id, None) or stored_park(run)
+            if parked is not None:
+                await cancel_parked(site, *parked)
         result = error_result("aborted", "the call was stopped" + await committed_output(run))
         names = await agent.names(run.conversation_id)
         for point in ("on_abort", "after_tool"):
@@ -105,8 +135,47 @@ class CallPhases:
             await self._store(tx, run, call, result)
             return tx.aborted(result.content if isinstance(result.content, str) else None)
 
-    async def _execute(self, run: TaskRun, site: CallSite, arguments: dict[str, Any]) -> Next[Any]:
-        return await self._finish(run, site.call, await invoke(site, arguments))
+    async def _execute(
+        self, run: TaskRun, site: CallSite, arguments: dict[str, Any], replay: str, resumed: Resumed | None = None
+    ) -> Next[Any]:
+        came = await invoke(site, arguments, resumed)
+        if isinstance(came, Park):
+            return await self._park(run, site, arguments, replay, came)
+        return await self._finish(run, site.call, came)
+
+    async def _park(
+        self, run: TaskRun, site: CallSite, arguments: dict[str, Any], replay: str, came: Park
+    ) -> Next[Any]:
+        """The tool returned a park. One that cannot be is an error result: the call has run."""
+        agent: Agent = run.host
+        try:
+            kept = came.kept()
+            agent.left_parks[run.task_id] = arguments, kept  # an abort that comes before the commit cleans up with it
+            async with run.transaction() as tx:
+                decision = decide_park(tx, came.park, self.parked, arguments, replay, kept)
+                await show_status(tx, run, came.status)
+        except Exception as error:
+            if not is_unfit(error):
+                raise
+            agent.left_parks.pop(run.task_id, None)
+            result = error_result("invalid_park", bounded_text(well_formed(str(error))))
+            return await self._finish(run, site.call, msgspec.structs.replace(result, diagnostics=came.diagnostics))
+        agent.left_parks.pop(run.task_id, None)
+        return decision
+
+    async def _hold_back(self, run: TaskRun, call: ToolCall, held: Held, installed: int) -> Next[Any]:
+        """A gate sleeps: the whole phase runs again on every wake, and when other code is installed."""
+        try:
+            async with run.transaction() as tx:
+                again = run.host.registry.snapshot().version != installed
+                decision = decide_gate(tx, held.sleep, self.call, again=again)
+                await show_status(tx, run, "sleeping")
+        except Exception as error:
+            if not is_unfit(error):
+                raise
+            text = bounded_text(well_formed(f"gate {held.gate} failed: {error}"))
+            return await self._finish(run, call, error_result("blocked", text))
+        return decision
 
     async def _finish(self, run: TaskRun, call: ToolCall, result: ToolResult, *, gone: bool = False) -> Next[Any]:
         """`after_tool` hooks, then the result, what it spent and the task's end in one commit. `gone`: its tool is."""
@@ -136,9 +205,14 @@ def _unavailable(call: ToolCall) -> ToolResult:
 async def show_status(tx: TaskTransaction, run: TaskRun, status: str) -> None:
     """Tell everyone who watches what a call with a slot does now."""
     live: Any = await tx.value_of(LiveDoc, run.conversation_id)
-    if live is not None and str(run.task_id) in live["tools"]:
-        operation: Operation = {"op": "replace", "path": f"/tools/{run.task_id}/status", "value": status}
-        await tx.patch(LiveDoc, run.conversation_id, [operation])
+    slot = None if live is None else live["tools"].get(str(run.task_id))
+    if slot is None:
+        return
+    at = f"/tools/{run.task_id}"
+    ops: list[Operation] = [{"op": "replace", "path": f"{at}/status", "value": status}]
+    if slot.get("output") and slot["status"] in PARKED:
+        ops.append({"op": "replace", "path": f"{at}/output", "value": ""})  # each run begins with none
+    await tx.patch(LiveDoc, run.conversation_id, ops)
 
 
 async def committed_output(run: TaskRun) -> str:

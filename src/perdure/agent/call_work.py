@@ -15,9 +15,9 @@ from perdure.tasks.transaction import TaskTransaction
 class CallWork:
     """The part of a tool's context that creates and awaits work. Once the call has ended, every use raises."""
 
-    def __init__(self, site: CallSite) -> None:
+    def __init__(self, site: CallSite, *, woken: bool = False) -> None:
         self._site = site
-        self._keys = Keys(site.agent, site.run)
+        self._keys = Keys(site.agent, site.run, woken=woken)
 
     def transaction(self) -> TaskTransaction:
         """A block on the line in the call's name. It cannot decide: a tool returns instead."""
@@ -41,6 +41,7 @@ class CallWork:
             if conversation is not None or background:
                 raise InvalidValue("a key is for a task that the call owns")
             return await self._keys.start_task(task, key)
+        self._keys.check_named(key)
         async with self.transaction() as tx:
             return tx.create_task(task, conversation=conversation, background=background)
 

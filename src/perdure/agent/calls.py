@@ -13,7 +13,7 @@ from perdure.base.errors import Error, InvalidValue
 from perdure.base.ids import EntryId
 from perdure.base.text import well_formed
 from perdure.extensions.resolve import ResolvedTool
-from perdure.extensions.results import Block, ToolResult, checked_result
+from perdure.extensions.results import Block, Sleep, ToolResult, checked_result
 from perdure.extensions.tool import Tool
 from perdure.models.messages import AssistantMessage, ToolCall, decode_messages
 from perdure.tasks.runtime import TaskRun
@@ -79,7 +79,14 @@ def ready_at_once(site: CallSite) -> bool:
     return True
 
 
-async def check_call(site: CallSite) -> ToolCall | ToolResult:
+class Held(msgspec.Struct, frozen=True):
+    """A gate that holds a call back."""
+
+    gate: str
+    sleep: Sleep[Any]
+
+
+async def check_call(site: CallSite) -> ToolCall | ToolResult | Held:
     """Repair, validate, ask the gates in order, validate again. A result instead: the call must not run."""
     arguments = site.call.arguments
     if not isinstance(arguments, dict):
@@ -96,8 +103,8 @@ async def check_call(site: CallSite) -> ToolCall | ToolResult:
     return await ask_gates(site, site.call.replace(arguments=arguments))
 
 
-async def ask_gates(site: CallSite, call: ToolCall) -> ToolCall | ToolResult:
-    """Every `before_tool` hook in order; the first block stops. A hook that fails in any way blocks the call."""
+async def ask_gates(site: CallSite, call: ToolCall) -> ToolCall | ToolResult | Held:
+    """Every `before_tool` hook in order; the first block or sleep stops. One that fails in any way blocks the call."""
     gates = [hook for hook in site.names.resolved.hooks_at("before_tool") if hook.concerns(call.name)]
     if not gates:
         return call
@@ -118,10 +125,12 @@ async def ask_gates(site: CallSite, call: ToolCall) -> ToolCall | ToolResult:
             await close_quietly(site.agent, context)
         if isinstance(answer, Block):
             return error_result("blocked", str(answer.reason))
+        if isinstance(answer, Sleep):
+            return Held(gate.name, answer)
         if isinstance(answer, ToolCall):
             call = answer
         elif answer is not None:
-            problem = TypeError(f"a gate answers a call, Block or None, not {type(answer).__name__}")
+            problem = TypeError(f"a gate answers a call, Block, Sleep or None, not {type(answer).__name__}")
             site.agent.report(f"gate {gate.name}", problem)
             return error_result("blocked", f"gate {gate.name} failed: {problem}")
     try:

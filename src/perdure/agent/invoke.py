@@ -8,6 +8,7 @@ import msgspec
 
 from perdure.agent.calls import CallSite, error_result
 from perdure.agent.foreign import LOST, asked, being_cancelled, close_quietly
+from perdure.agent.parking import Park, Resumed
 from perdure.agent.tool_context import ToolContext
 from perdure.base.errors import Error, InvalidValue
 from perdure.base.text import well_formed
@@ -16,7 +17,7 @@ from perdure.extensions.results import Sleep, ToolError, ToolResult, Wait, bound
 Next = Callable[[dict[str, Any]], Awaitable[Any]]
 
 
-async def invoke(site: CallSite, arguments: dict[str, Any]) -> ToolResult:
+async def invoke(site: CallSite, arguments: dict[str, Any], resumed: Resumed | None = None) -> ToolResult | Park:
     """Run the tool once. Everything it does wrong becomes an error result; cancellation passes through."""
     try:
         env = await asked(site.agent.env, site.run.conversation_id)
@@ -25,21 +26,41 @@ async def invoke(site: CallSite, arguments: dict[str, Any]) -> ToolResult:
     except Exception as error:
         site.agent.report(f"tool {site.tool.name}", error)
         return error_result("tool_error", f"its environment is not there: {type(error).__name__}: {error}")
-    context = ToolContext(site, env)
+    context = ToolContext(site, env, resumed)
     try:
         result = await _result(site, context, arguments)
         await context.end_output()
     finally:
         await close_quietly(site.agent, env)
+    if isinstance(result, Sleep | Wait):
+        return Park(result, list(map(bounded_text, context.diagnostics)))
     if context.diagnostics:
         lines = [*(result.diagnostics or []), *map(bounded_text, context.diagnostics)]
         result = msgspec.structs.replace(result, diagnostics=lines)
     return result
 
 
-async def _result(site: CallSite, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
+async def cancel_parked(site: CallSite, arguments: dict[str, Any], resumed: Resumed) -> None:
+    """Let the tool clean up the external work of a call that had parked. What goes wrong is reported."""
+    if site.tool.on_cancel is None:
+        return
     try:
-        made: list[Any] = []
+        env = await asked(site.agent.env, site.run.conversation_id)
+        try:
+            await asked(site.tool.clean_up, ToolContext(site, env, resumed), arguments)
+        finally:
+            await close_quietly(site.agent, env)
+    except LOST:
+        raise
+    except Exception as error:
+        site.agent.report(f"tool {site.tool.name}: cancel", error)
+
+
+async def _result(
+    site: CallSite, context: ToolContext, arguments: dict[str, Any]
+) -> ToolResult | Sleep[Any] | Wait[Any]:
+    made: list[Any] = []
+    try:
         returned = await _wrapped(site, context, made)(arguments)
         own = any(returned is value for value in made)
         plain = None if type(returned).__module__ == "builtins" else type(returned)
@@ -58,14 +79,14 @@ async def _result(site: CallSite, context: ToolContext, arguments: dict[str, Any
         site.agent.report(f"tool {site.tool.name}", error)
         text = error.what if isinstance(error, Error) else str(error)
         return error_result("tool_error", bounded_text(well_formed(f"{type(error).__name__}: {text}")))
-    if isinstance(result, Sleep | Wait):
-        return error_result("invalid_park", "this call cannot park")
+    if isinstance(result, Sleep | Wait) and not any(result is value for value in made):
+        return error_result("invalid_park", "a wrap never parks: the tool itself did not return this")
     return result
 
 
 def _wrapped(site: CallSite, context: ToolContext, made: list[Any]) -> Next:
     """The tool with its wraps around it. What the tool itself returns is noted in `made`: only that is of the type
-    which the tool declares."""
+    which the tool declares, and only that may park."""
 
     async def innermost(arguments: dict[str, Any]) -> Any:
         returned = await site.tool(context, **site.tool.decode(arguments))

@@ -50,9 +50,10 @@ class NestedCall:
 class Keys:
     """What one run of a call has started, by key."""
 
-    def __init__(self, agent: Agent, run: TaskRun) -> None:
+    def __init__(self, agent: Agent, run: TaskRun, *, woken: bool = False) -> None:
         self._agent = agent
         self._run = run
+        self._woken = woken
         self._unnamed = 0
 
     async def start_tool(self, tool: Any, arguments: dict[str, Any], key: str | None) -> NestedCall:
@@ -61,6 +62,7 @@ class Keys:
         if not isinstance(arguments, dict):
             raise InvalidValue(f"arguments are a dict, not {type(arguments).__name__}")
         own = own_copy(arguments)
+        self.check_named(key)
         if key is None:
             self._unnamed += 1
         place = f"#{self._unnamed}" if key is None else f"={_checked(key)}"
@@ -70,6 +72,11 @@ class Keys:
         assert definition is not None
         id = await self._start(place, f"tool {name} {digest}", lambda: definition.cls(tool=name, arguments=own))
         return NestedCall(self._agent, id)
+
+    def check_named(self, key: str | None) -> None:
+        """Refuse work without a key once the call has parked: its position in a run means another call then."""
+        if key is None and self._woken:
+            raise InvalidValue("work without a key, in a call that has parked", hint="pass key= to find it again")
 
     async def start_task(self, task: Any, key: str) -> TaskId:
         """Create a task that the call owns, or find the one that was created under the key."""

@@ -7,6 +7,7 @@ from perdure.agent.call_work import CallWork
 from perdure.agent.calls import CallSite
 from perdure.agent.documents import LiveDoc
 from perdure.agent.output import OutputBuffer, Throttle
+from perdure.agent.parking import Resumed
 from perdure.base import jsonvalue
 from perdure.base.ids import ConversationId, TaskId
 from perdure.base.text import well_formed
@@ -16,6 +17,7 @@ from perdure.models.protocol import Models
 from perdure.session.documents import Document
 from perdure.tasks.signals import Signal, SignalState
 from perdure.tasks.transaction import TaskTransaction
+from perdure.tasks.wakes import WakeReason
 
 T = TypeVar("T")
 
@@ -23,15 +25,19 @@ T = TypeVar("T")
 class ToolContext(CallWork):
     """One run of one call. Once the call has ended, every use raises `InvocationEnded`."""
 
-    def __init__(self, site: CallSite, env: ExecutionEnv) -> None:
-        super().__init__(site)
+    def __init__(self, site: CallSite, env: ExecutionEnv, resumed: Resumed | None = None) -> None:
+        super().__init__(site, woken=resumed is not None)
         self.task_id: TaskId = site.run.task_id
         self.conversation_id: ConversationId = site.run.conversation_id
         self.call_id = site.call.id
         self.call_tag = site.tag
         self.env = env
         self.models: Models = site.agent.models
-        self.diagnostics: list[str] = []
+        self.wake: WakeReason | None = None if resumed is None else resumed.wake
+        """Why the call runs again after it parked; None in its first run."""
+        self.checkpoint: Any = None if resumed is None else resumed.checkpoint
+        """What it parked with last."""
+        self.diagnostics: list[str] = [] if resumed is None else list(resumed.diagnostics)
         self._buffer: OutputBuffer | None = None
         self._throttle: Throttle | None = None
 

@@ -84,6 +84,12 @@ class Tool:
         """What cleans up after a call that parked, if anything does."""
         return self._on_cancel
 
+    async def clean_up(self, ctx: Any, arguments: dict[str, Any]) -> None:
+        """Run what `cancel` defined, with typed arguments if it takes them."""
+        if self._on_cancel is not None:
+            takes = len(signature_of(self._on_cancel).parameters) > 1
+            await self._on_cancel(ctx, **(self.decode(arguments) if takes else {}))
+
     def cancel(self, function: F) -> F:
         """Decorator: cleans up the external work of a call that parked. Takes (ctx, <same parameters>) or (ctx), and is
         given back unchanged.

@@ -281,5 +281,5 @@ def _light(task: Task) -> LiveTask:
         task.abort_requested,
         task.on,
         task.deadline,
-        task.unused_value,
+        task.asks_again,
     )

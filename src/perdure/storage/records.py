@@ -67,8 +67,8 @@ class Task(Record, frozen=True, gc=False):
     """The tasks it waits for; empty unless `waiting`."""
     deadline: int | None = None
     """When a sleeping task wakes at the latest; None unless `sleeping`."""
-    unused_value: bool = False
-    """A key it sleeps on holds a value that no wake has used."""
+    asks_again: bool = False
+    """It sleeps at a gate: the first scheduling after an open, and every change of the code, make it ask again."""
     started_at: int | None = None
     ended_at: int | None = None
 
@@ -85,7 +85,7 @@ class LiveTask(Record, frozen=True, gc=False):
     abort_requested: bool
     on: tuple[TaskId, ...]
     deadline: int | None
-    unused_value: bool
+    asks_again: bool
 
 
 class Submission(Record, frozen=True, gc=False):

@@ -6,7 +6,7 @@ from perdure.tasks.consequences import check_wait
 from perdure.tasks.decisions import Abort, Complete, Fail, Goto, SleepFor, WaitFor
 from perdure.tasks.outcomes import Aborted, Completed, Failed, Faulted
 from perdure.tasks.ownership import Tree
-from perdure.tasks.signals import check_keys
+from perdure.tasks.signals import asked_again, check_keys
 from perdure.tasks.states import Sleeping, Waiting, apply_state, checkpointed, gone_to, hold
 from perdure.tasks.transaction import TaskTransaction
 
@@ -25,11 +25,13 @@ async def apply_decision(tx: TaskTransaction, tree: Tree, record: Task) -> None:
             waiting = Waiting(checkpoint, on, policy)
             await check_wait(tx, tree, record, waiting)
             record = apply_state(record, waiting)
-        case SleepFor(checkpoint=checkpoint, until=until, signals=signals):
+        case SleepFor(checkpoint=checkpoint, until=until, signals=signals, gate=gate, again=again):
             if until is None and not signals:
                 raise InvalidDecision("a sleep without an end", hint="give until=, signals=, or both")
             check_keys(record, signals)
-            record = apply_state(record, Sleeping(checkpoint, until, signals))
+            record = apply_state(record, Sleeping(checkpoint, until, signals, gate))
+            if again:
+                record = asked_again(record, tx.now_millis)
         case Complete(result=result):
             record = hold(record, Completed(result))
         case Fail(error=error):

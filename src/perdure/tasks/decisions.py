@@ -43,12 +43,16 @@ class WaitFor(Next[Never]):
 class SleepFor(Next[Never]):
     """Park until a time or a signal."""
 
-    __slots__ = ("checkpoint", "signals", "until")
+    __slots__ = ("again", "checkpoint", "gate", "signals", "until")
 
     def __init__(self, checkpoint: Checkpoint, until: int | None, signals: tuple[SignalKey[Any], ...]) -> None:
         self.checkpoint = checkpoint
         self.until = until
         self.signals = signals
+        self.gate = False
+        """Nothing was done yet: an open and a change of the code wake the task too."""
+        self.again = False
+        """The code changed while this was decided: it is decided again at once."""
 
 
 class Complete(Next[R_co]):

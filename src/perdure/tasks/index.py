@@ -24,6 +24,8 @@ class Index:
         self.pending: dict[TaskId, None] = {}
         """Tasks that could be reserved, oldest first."""
         self.running: set[TaskId] = set()
+        self.at_gates: set[TaskId] = set()
+        """Sleeping tasks that look again when code is installed, and after an open."""
         self._children: dict[TaskId, set[TaskId]] = {}
         self._of_conversation: dict[ConversationId, set[TaskId]] = {}
         self._waiters: dict[TaskId, set[TaskId]] = {}
@@ -86,8 +88,12 @@ class Index:
                 self._waiters.setdefault(other, set()).add(task.id)
         elif task.status == "sleeping" and task.deadline is not None:
             heapq.heappush(self._deadlines, (task.deadline, task.id))
+        if task.asks_again:
+            self.at_gates.add(task.id)
 
     def _unpark(self, task: Known) -> None:
+        if task.asks_again:
+            self.at_gates.discard(task.id)
         if task.status == "pending":
             self.pending.pop(task.id, None)
         elif task.status == "running":

@@ -185,6 +185,11 @@ def awakening(record: Task, now: int) -> Task | None:
     return awakened(_with(record, memos), Expired()) if state.signals else awakened(record, Time())
 
 
+def asked_again(record: Task, now: int) -> Task:
+    """A sleep at a gate is over without a reason, unless a key or its deadline gives one."""
+    return awakening(record, now) or awakened(record, None)
+
+
 def check_keys(record: Task, keys: tuple[SignalKey[Any], ...]) -> None:
     """Refuse a sleep on a key that has woken the task, or that expired: it would end at once, for ever."""
     if not keys:

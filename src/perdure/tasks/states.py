@@ -68,6 +68,8 @@ class Sleeping(_State, frozen=True, gc=False):
     checkpoint: Checkpoint
     until: int | None = None
     signals: tuple[SignalKey[Any], ...] = ()
+    gate: bool = False
+    """It sleeps before anything was done: whoever changes the code, or opens the session, lets it look again."""
 
 
 class Completing(_State, frozen=True, gc=False):
@@ -128,7 +130,8 @@ def apply_state(record: Task, state: State) -> Task:
             _known.clear()
         _known[(_STATUS[kind], encoded)] = state
     on: tuple[TaskId, ...] = state.on if kind is Waiting else ()  # type: ignore[union-attr]
-    deadline = state.until if kind is Sleeping else None  # type: ignore[union-attr]
+    sleeping = kind is Sleeping
+    deadline = state.until if sleeping else None  # type: ignore[union-attr]
     return Task(
         record.id,
         record.conversation,
@@ -143,7 +146,7 @@ def apply_state(record: Task, state: State) -> Task:
         record.abort_requested,
         on,
         deadline,
-        False,
+        sleeping and state.gate,  # type: ignore[union-attr]
         record.started_at,
         record.ended_at,
     )

@@ -16,6 +16,7 @@ from perdure.tasks.index import Index
 from perdure.tasks.outcomes import Orphaned, Outcome
 from perdure.tasks.ownership import Tree
 from perdure.tasks.scheduler import LOST, Reporter, Scheduler
+from perdure.tasks.signals import asked_again
 from perdure.tasks.states import closed, decode_memos, hold, outcome_of, reopened, with_memo
 from perdure.tasks.transaction import TaskTransaction
 
@@ -53,6 +54,8 @@ class Tasks:
         self.restart_limit = restart_limit
         self.orphans: Callable[[], bool] = lambda: False
         """Whether abort-marked tasks whose code is not installed end by themselves; asked at each decision."""
+        self._gates_owed = True
+        """Calls at gates have not looked again since the open, or since the code changed."""
         self._ends: dict[TaskId, list[asyncio.Future[Outcome]]] = {}
         self._cancel_alarm: Callable[[], None] | None = None
         self._alarm_at: int | None = None
@@ -90,6 +93,7 @@ class Tasks:
         self.session.check_usable()
         self.scheduler.active = True
         await self.reserve_pending()
+        await self.ask_gates_again()
         if self.orphans():
             await self.orphan_missing()
         self._arm()
@@ -170,6 +174,19 @@ class Tasks:
                     if record is not None and record.status == "pending":
                         await self.scheduler.reserve(tx, record, Tree(tx, self.index))
 
+    async def ask_gates_again(self) -> None:
+        """Wake what sleeps at a gate, without a reason: other gates may stand there now."""
+        owed: list[TaskId] | None = None
+        self._gates_owed = False
+        while owed is None or owed:
+            async with self.session.transaction() as tx:
+                owed = sorted(self.index.at_gates) if owed is None else owed
+                for id in owed[:BATCH]:
+                    record = await tx.task(id)
+                    if record is not None and record.asks_again:
+                        tx.put_task(asked_again(record, tx.now_millis))
+            owed = owed[BATCH:]
+
     async def orphan_missing(self) -> list[TaskId]:
         """End abort-marked tasks whose code is not installed; nobody can clean up after them any more."""
         ended = []
@@ -183,9 +200,12 @@ class Tasks:
         return ended
 
     def code_changed(self) -> None:
-        """The catalog changed: blocked tasks may run now."""
+        """The catalog changed: blocked tasks may run now, and calls at gates ask again."""
+        self._gates_owed = True
         if self.scheduler.active and self.scheduler.blocked:
             self._chore(self.reserve_pending())
+        if self.scheduler.active:
+            self._chore(self.ask_gates_again())
 
     def _published(self, publication: Publication) -> None:
         if self.scheduler.active:
@@ -304,6 +324,7 @@ class Tasks:
         """Whether anything could run now, else when the next sleep ends."""
         active = any(id not in self.scheduler.blocked and not self._held_back(id) for id in self.index.pending)
         active = active or any(id in self.scheduler.invocations or not self._held_back(id) for id in self.index.running)
+        active = active or (self._gates_owed and bool(self.index.at_gates))
         deadline = self.index.next_deadline()
         due = deadline is not None and deadline <= to_millis(self.session.clock.now())
         return Wake(active or due, None if deadline is None else deadline / 1000)

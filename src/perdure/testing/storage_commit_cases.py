@@ -219,7 +219,7 @@ class ContentCases(StorageSuite):
             abort_requested=True,
             on=(TaskId(7), TaskId(5), TaskId(6)),
             deadline=2**52,
-            unused_value=True,
+            asks_again=True,
             started_at=1,
             ended_at=2,
         )

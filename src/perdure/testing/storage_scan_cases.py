@@ -242,7 +242,7 @@ class TaskCases(StorageSuite):
 
     async def test_the_light_scan_has_every_live_task_and_no_ended_one(self, script: Script) -> None:
         tasks = [
-            script.task(1, status="sleeping", deadline=5, unused_value=True, input=b'"' + b"x" * 5000 + b'"'),
+            script.task(1, status="sleeping", deadline=5, asks_again=True, input=b'"' + b"x" * 5000 + b'"'),
             script.task(1, status="waiting", on=(TaskId(4), TaskId(3)), owner=TaskId(2)),
             script.task(1, status="running", background=True, abort_requested=True),
             script.task(1, status="terminal"),

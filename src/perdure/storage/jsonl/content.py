@@ -94,7 +94,7 @@ class StoredTask(msgspec.Struct, omit_defaults=True):
     abort_requested: bool = False
     on: tuple[TaskId, ...] = ()
     deadline: int | None = None
-    unused_value: bool = False
+    asks_again: bool = False
     started_at: int | None = None
     ended_at: int | None = None
     state: msgspec.Raw = msgspec.Raw(b"null")
@@ -199,7 +199,7 @@ def stored_task(task: Task, with_input: bool) -> StoredTask:
         task.abort_requested,
         task.on,
         task.deadline,
-        task.unused_value,
+        task.asks_again,
         task.started_at,
         task.ended_at,
         raw(task.state),
@@ -223,7 +223,7 @@ def task(stored: StoredTask, input: bytes) -> Task:
         stored.abort_requested,
         stored.on,
         stored.deadline,
-        stored.unused_value,
+        stored.asks_again,
         stored.started_at,
         stored.ended_at,
     )
@@ -240,7 +240,7 @@ def live_task(stored: TaskKeys) -> LiveTask:
         stored.abort_requested,
         stored.on,
         stored.deadline,
-        stored.unused_value,
+        stored.asks_again,
     )
 
 

@@ -50,7 +50,7 @@ CREATE TABLE task(
   ended INTEGER NOT NULL,
   background INTEGER NOT NULL,
   abort INTEGER NOT NULL,
-  unused INTEGER NOT NULL,
+  unused INTEGER NOT NULL, -- asks_again of the record
   owner INTEGER,
   deadline INTEGER,
   started_at INTEGER,
