@@ -137,7 +137,6 @@ def test_sender_and_task_agree(parked: bool, script: list[Step]) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(3600)
 @given(parked=st.booleans(), script=steps)
 @settings(max_examples=10_000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_sender_and_task_agree_over_ten_thousand_interleavings(parked: bool, script: list[Step]) -> None:
