@@ -73,7 +73,7 @@ def test_a_stream_that_is_killed_is_sent_again_and_its_beginning_kept(tmp_path: 
         cli = Cli(tmp_path, model.base_url)
         asking = cli.start("ask", "--session", "s", "--json", *MODEL, "Tell me")
         assert asking.stdout is not None
-        while json.loads(asking.stdout.readline())["type"] != "text":
+        while json.loads(asking.stdout.readline())["type"] != "message_update":
             pass
         kill(asking)
         resumed = cli.run("resume", "s")

@@ -115,17 +115,18 @@ async def _give_agent(
 
 async def answer(harness: Harness, root: Conversation, submission: Submission, name: str, as_json: bool) -> int:
     """Follow a submission to its end and print the answer."""
-    async with follow(harness, root, as_json):
-        try:
-            found = await submission.wait()
-        except Unanswered as error:
-            if as_json:
-                emit({"type": "unanswered", "reason": error.reason, "detail": error.detail})
-            else:
-                note(f"error: no answer: {error.reason}" + (f": {error.detail}" if error.detail else ""))
-                note("  certain: what was said and done is stored")
-                note(f"  try: perdure log {name}")
-            return 1
+    async with follow(root, as_json):
+        await submission.settled()
+    try:
+        found = await submission.wait()
+    except Unanswered as error:
+        if as_json:
+            emit({"type": "unanswered", "reason": error.reason, "detail": error.detail})
+        else:
+            note(f"error: no answer: {error.reason}" + (f": {error.detail}" if error.detail else ""))
+            note("  certain: what was said and done is stored")
+            note(f"  try: perdure log {name}")
+        return 1
     if as_json:
         emit({"type": "answer", "text": found.text, "entry": found.entry_id, "usage": await root.usage()})
     else:
