@@ -1,7 +1,7 @@
 """The tasks of one session: opened, scheduled, watched, stopped."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
 from perdure.base.clock import to_millis
@@ -203,15 +203,15 @@ class Tasks:
         """The catalog changed: blocked tasks may run now, and calls at gates ask again."""
         self._gates_owed = True
         if self.scheduler.active and self.scheduler.blocked:
-            self._chore(self.reserve_pending())
+            self._chore(self.reserve_pending)
         if self.scheduler.active:
-            self._chore(self.ask_gates_again())
+            self._chore(self.ask_gates_again)
 
     def _published(self, publication: Publication) -> None:
         if self.scheduler.active:
             self.scheduler.published(publication)
             if self.orphans() and any(self._is_stranded(change.after) for change in publication.tasks):
-                self._chore(self.orphan_missing())
+                self._chore(self.orphan_missing)
         for change in publication.tasks:
             if change.after.status == "terminal":
                 outcome = None
@@ -238,7 +238,7 @@ class Tasks:
 
     def _alarm(self) -> None:
         self._alarm_at = None
-        self._chore(self._wake_due())
+        self._chore(self._wake_due)
 
     async def _wake_due(self) -> None:
         while self.scheduler.active:
@@ -252,14 +252,14 @@ class Tasks:
                         tx.put_task(record)  # the rule looks at it again and finds its deadline passed
         self._arm()
 
-    def _chore(self, work: Any) -> None:
+    def _chore(self, work: Callable[[], Awaitable[Any]]) -> None:
         task = asyncio.get_running_loop().create_task(self._guarded(work))
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
 
-    async def _guarded(self, work: Any) -> None:
+    async def _guarded(self, work: Callable[[], Awaitable[Any]]) -> None:
         try:
-            await work
+            await work()
         except Error as error:
             self.report("scheduling", error)
 
