@@ -19,6 +19,8 @@ from perdure.tasks.states import decode_memos, with_memo
 from perdure.tasks.transaction import TaskTransaction
 
 NESTED: Final = "perdure.nested_tool"
+NESTED_TASK: Final = "perdure.agent.nested_task:NestedTool"
+"""Where its code is loaded from when the first nested call is made."""
 KEYS: Final = "perdure.key."
 """Memos of a call that name what it started under a key."""
 

@@ -11,7 +11,7 @@ from perdure.agent.compactions import COMPACTION, COMPACTION_TASK
 from perdure.agent.configure import begin_owned, configure
 from perdure.agent.documents import AgentDoc, UsageDoc
 from perdure.agent.generation import Generation
-from perdure.agent.nested_task import NestedTool
+from perdure.agent.nested import NESTED, NESTED_TASK
 from perdure.agent.notify import notify_settled
 from perdure.agent.rules import check_entries, close_ended
 from perdure.agent.settings import Settings
@@ -43,8 +43,9 @@ from perdure.tasks.tasks import Tasks, Wake
 from perdure.tasks.transaction import TaskTransaction
 
 BUILTIN_TASKS: dict[str, TaskDefinition | str] = {
-    **{made.kind: made for made in map(task_definition, (Generation, ToolTask, NestedTool))},
+    **{made.kind: made for made in map(task_definition, (Generation, ToolTask))},
     COMPACTION: COMPACTION_TASK,
+    NESTED: NESTED_TASK,
 }
 
 

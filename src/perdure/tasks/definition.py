@@ -27,6 +27,8 @@ from perdure.tasks.states import Checkpoint
 
 R = TypeVar("R")
 C = TypeVar("C", bound=type)
+OURS: Final = "perdure."
+"""Built-in kinds. Whether JSON can hold their types is found out when they are first used, not at every start."""
 _ATTRIBUTE: Final = "__perdure_task__"
 _JSON: Final = frozenset({str, int, float, bool, type(None), dict, list})
 
@@ -140,17 +142,20 @@ def task(kind: str, *, version: int = 1) -> Callable[[C], C]:
     """
     _check_kind(kind, version)
 
+    types_now = not kind.startswith(OURS)
+
     def define(cls: C) -> C:
-        phases = _phases_of(cls, kind)
+        phases = _phases_of(cls, kind, types_now=types_now)
         _check_methods(cls, kind)
         try:
             dataclasses.dataclass(frozen=True)(cls)
         except (TypeError, ValueError) as error:
             raise InvalidDefinition(f"task {kind} ({cls.__name__}): {error}") from error
-        _check_fields(cls, kind, phases)
+        _check_fields(cls, kind, phases, types_now=types_now)
         definition = TaskDefinition(cls, kind, version, phases)
-        if_known(lambda: definition.codec)
-        if_known(lambda: definition.result_codecs)
+        if types_now:
+            if_known(lambda: definition.codec)
+            if_known(lambda: definition.result_codecs)
         setattr(cls, _ATTRIBUTE, definition)
         return cls
 
@@ -164,7 +169,7 @@ def _check_kind(kind: object, version: object) -> None:
         raise InvalidDefinition(f"task {kind}: versions are whole numbers from 1, not {version!r}")
 
 
-def _phases_of(cls: type, kind: str) -> dict[str, Phase[Any, Any]]:
+def _phases_of(cls: type, kind: str, *, types_now: bool) -> dict[str, Phase[Any, Any]]:
     phases = {name: found for name, found in inspect.getmembers_static(cls) if isinstance(found, Phase)}
     firsts = [name for name, found in phases.items() if found.first]
     if len(firsts) != 1:
@@ -175,7 +180,7 @@ def _phases_of(cls: type, kind: str) -> dict[str, Phase[Any, Any]]:
     for name, found in phases.items():
         if found.name != name:
             raise InvalidDefinition(f"task {kind} ({cls.__name__}): {name} and {found.name} are the same phase")
-        found.check()
+        found.check(types_now=types_now)
     return phases
 
 
@@ -199,10 +204,12 @@ def _takes_two(function: Callable[..., Any]) -> bool:
     return len(needed) <= 2 <= len(parameters) and all(map(takes_position, [*parameters[:2], *needed]))
 
 
-def _check_fields(cls: Any, kind: str, phases: dict[str, Phase[Any, Any]]) -> None:
+def _check_fields(cls: Any, kind: str, phases: dict[str, Phase[Any, Any]], *, types_now: bool) -> None:
     for field in dataclasses.fields(cls):
         if field.name in phases or field.name in ("abort", "migrate"):
             raise InvalidDefinition(f"task {kind} ({cls.__name__}): {field.name} is a field and a method")
+    if not types_now:
+        return
     try:
         hints = get_type_hints(cls, include_extras=True)
     except NameError:

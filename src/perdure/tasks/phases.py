@@ -64,7 +64,7 @@ class Phase(Generic[S, P]):
     def __get__(self, instance: object | None, owner: type) -> "Phase[S, P] | BoundPhase[P]":
         return self if instance is None else BoundPhase(self, instance)
 
-    def check(self) -> None:
+    def check(self, *, types_now: bool = True) -> None:
         """Refuse a signature that a checkpoint cannot hold. Annotations that name what is defined later in the module
         are looked at when first needed."""
         if not inspect.iscoroutinefunction(self.function):
@@ -87,7 +87,8 @@ class Phase(Generic[S, P]):
                 )
         self._names = tuple(parameter.name for parameter in parameters[2:])
         self._required = frozenset(p.name for p in parameters[2:] if p.default is p.empty)
-        if_known(self.arguments)
+        if types_now:
+            if_known(self.arguments)
 
     def encode(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Arguments as the JSON object that a checkpoint stores. Raises `InvalidValue` naming the parameter."""
