@@ -60,7 +60,7 @@ class TaskKeys(msgspec.Struct, gc=False):
     abort_requested: bool = False
     on: tuple[TaskId, ...] = ()
     deadline: int | None = None
-    unused_value: bool = False
+    asks_again: bool = False
     input: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
