@@ -11,7 +11,8 @@ PROMISED = {
     "perdure": """Add Answer Block Busy DAY Document Error Extension HOUR Harness HookContext InvalidDecision MINUTE
         Next Outcome Registry Remove RequestConflict SectionContext Settings Settled Signal SignalState Sleep
         StorageInUse SubmissionSettled StoredTask Task TaskRun ToolCall ToolContext ToolError ToolResult
-        UNSET Unanswered Wait Wake WakeReason Compacted Compaction CompactionPlan CompactionSettings document_family entry phase plain task""",
+        UNSET Unanswered Wait Wake WakeReason Compacted Compaction CompactionPlan
+        CompactionSettings document_family entry phase plain task""",
     "perdure.events": "AnyEvent EventStream MessageEnd MessageUpdate RunEnd Snapshot ToolEnd TurnEnd fold_entries",
     "perdure.tools": "coding_tools history_tools",
     "perdure.wakes": "Expired Signalled Tasks Time WakeReason",
