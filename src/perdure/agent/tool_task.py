@@ -43,6 +43,8 @@ class ToolTask(CallPhases):
             done = {"name": call.name, "call_id": call.id, "status": "done", "is_error": result.is_error}
             if result.control is not None:
                 done["control"] = stored_control(result.control)
+            if result.diagnostics:
+                done["diagnostics"] = list(result.diagnostics)
             ops: list[Operation] = [{"op": "replace", "path": f"/tools/{run.task_id}", "value": done}]
             await tx.patch(LiveDoc, run.conversation_id, ops)
         return {"is_error": result.is_error}
