@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "log": ("perdure.cli.log", "Print a conversation's transcript."),
     "usage": ("perdure.cli.usage", "Show tokens and cost of a session."),
     "compact": ("perdure.cli.compact", "Have a conversation's older messages summarized."),
+    "repair": ("perdure.cli.repair", "Save what stands before the damage in a session's file of lines."),
     "abort": ("perdure.cli.abort", "Stop a conversation's current work, also in another process."),
 }
 

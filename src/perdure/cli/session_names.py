@@ -12,8 +12,9 @@ from perdure.cli.config import Config
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 SUFFIX: Final = ".db"
-SQLITE_BEGINS: Final = b"SQLite format 3\0"
-"""How the file of a session begins."""
+LINES_SUFFIX: Final = ".jsonl"
+BEGINNINGS: Final = (b"SQLite format 3\0", b'{"crc":"')
+"""How the file of a session begins: a database, or lines."""
 
 
 def sessions_folder(config: Config) -> Path:
@@ -34,12 +35,12 @@ def find_session(config: Config, name: str) -> Path:
     """An existing session by its name, a unique beginning of it, or the path of its file. Raises `NotFound`."""
     if "\0" in name:
         check_name(name)
-    if os.sep in name or name.endswith(SUFFIX):
+    if os.sep in name or name.endswith((SUFFIX, LINES_SUFFIX)):
         path = Path(name)
         if not _is_file(path):
             raise NotFound(f"no session file {name[:200]!r}")
         with open(path, "rb") as file:  # before anything that opening a session leaves beside its file
-            if file.read(len(SQLITE_BEGINS)) != SQLITE_BEGINS:
+            if not file.read(max(map(len, BEGINNINGS))).startswith(BEGINNINGS):
                 raise NotFound(f"{name!r} holds no session")
         return path
     check_name(name)

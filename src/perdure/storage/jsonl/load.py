@@ -76,7 +76,6 @@ def _judge(file: BinaryIO, index: Index, offset: int, path: str) -> int:
 def _damaged(path: str, offset: int, what: str) -> StorageCorrupt:
     return StorageCorrupt(
         f"{path} is damaged at byte {offset}: {what}; it was left as it is",
-        hint="perdure.storage.jsonl.repair.repair(path, new_path) writes what stands before the damage to a new file; "
-        "or restore a copy",
+        hint="`perdure repair PATH NEW` writes what stands before the damage to a new file; or restore a copy",
         offset=offset,
     )

@@ -26,7 +26,7 @@ class Repaired(msgspec.Struct, frozen=True):
     offset: int
     """The byte of the damaged file at which it ends: the first that is damaged, or the end of the file."""
     rest: str | None
-    """A file with the whole lines that stand behind the damage, for people; None: there are none."""
+    """A file with the whole commits that stand behind the damage, for people; None: there are none."""
     lost_seqs: list[int]
     """The commits in that file."""
 
@@ -34,7 +34,7 @@ class Repaired(msgspec.Struct, frozen=True):
 def repair(path: str | os.PathLike[str], new_path: str | os.PathLike[str]) -> Repaired:
     """Write a new store with all commits before the damage. The damaged file and its blobs stay as they are.
 
-    Whole lines behind the damage go to `new_path` + ".rest"; the new store uses none of their ids or epochs again.
+    Whole commits behind the damage go to `new_path` + ".rest"; the new store uses none of their ids or epochs again.
     Raises `StorageCorrupt` if not even the first line is whole, `InvalidValue` if `new_path` exists. A crash leaves a
     new file that can be removed.
     """
@@ -87,12 +87,12 @@ def _write(stream: BinaryIO, index: Index, offset: int, old: str, new: str) -> R
         file.flush(file.end)
     finally:
         file.close()
-    if lines:
+    lost = {line.seq: text for line, text in zip(found, lines, strict=True) if line.seq and not line.epoch}
+    if lost:
         with open(new + ".rest", "wb") as rest:
-            rest.writelines(lines)
+            rest.writelines(lost.values())
     flush_folder(os.path.dirname(new))
-    lost = [line.seq for line in found if line.seq and not line.epoch]
-    return Repaired(new, index.seq, offset, new + ".rest" if lines else None, lost)
+    return Repaired(new, index.seq, offset, new + ".rest" if lost else None, list(lost))
 
 
 def _copy(stream: BinaryIO, file: LineFile, length: int) -> None:
