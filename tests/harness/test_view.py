@@ -234,3 +234,32 @@ async def test_the_graph_shows_what_runs_and_waits_and_who_owns_whom() -> None:
             await client.drain()
             assert any(op["path"].endswith("/abort_requested") for frame in client.frames for op in frame.ops)
             assert client.value == {"tasks": {}}
+
+
+async def test_usage_of_owned_conversations_is_told_apart_and_forks_stand_for_themselves() -> None:
+    gate = Gate()
+
+    def script(request: Any) -> Any:
+        return (
+            say("x") if "child" in str(request.messages) or len(request.messages) > 2 else call("work", {"what": "a"})
+        )
+
+    async with agent(ScriptedModel(script), tools(gate)) as (harness, root):
+        await root.submit("go")
+        await gate.reached.wait()
+        async with harness.session.transaction() as tx:
+            owned = tx.put_conversation(owner=max(harness.tasks.index.running))
+        child = await harness.conversation(owned)
+        [row] = [row for row in harness.inspect()["tasks"] if row["id"] == max(harness.tasks.index.running)]
+        assert row["conversations"] == [owned]
+        assert row["phase"]
+        await child.configure(model="scripted:model")
+        await ask(child, "child")
+        fork = await child.fork((await child.entries())[-1].id)
+        await ask(fork, "child's fork")
+        gate.go.set()
+        await root.wait_idle()
+        used = await root.total_usage()
+        assert (used["own"]["requests"], used["owned"]["requests"]) == (2, 1)
+        assert (await child.total_usage())["owned"]["requests"] == 0
+        assert (await harness.usage())["requests"] == 4

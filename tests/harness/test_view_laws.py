@@ -205,11 +205,14 @@ class World:
         await self.join(Client(self.harness.watch_tasks()), None)
 
     async def join(self, client: Client | Listener, conversation: Any) -> None:
-        joining = asyncio.ensure_future(client.__aenter__())
+        joining = asyncio.ensure_future(self.open_client(client))
         if self.pick([True, False]):  # amid everything else
             await asyncio.sleep(0)
             await self.clock.advance(0.3)
         self.clients.append((await joining, conversation))
+
+    async def open_client(self, client: Client | Listener) -> Client | Listener:
+        return await client.__aenter__()
 
     async def read(self) -> None:
         for client, _ in self.clients:

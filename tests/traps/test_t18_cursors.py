@@ -8,8 +8,8 @@ import pytest
 
 from perdure import Harness
 from perdure.base import delta
-from perdure.harness.feed import FRAMES_KEPT, LINGER_SECONDS, VALUE_EVERY
-from perdure.session.watch import Watch
+from perdure.harness.feed import LINGER_SECONDS, VALUE_EVERY
+from perdure.session.watch import FRAMES_KEPT, Watch
 from perdure.storage.memory import MemoryStorage
 from perdure.testing.clock import FakeClock, settle
 from perdure.testing.scripted_model import say

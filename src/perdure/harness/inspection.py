@@ -4,6 +4,8 @@ from typing import Any
 
 from perdure.harness.reports import Reports
 from perdure.session.session import Session
+from perdure.storage.records import Task
+from perdure.tasks.states import Completing, Sleeping, Terminal, state_of
 from perdure.tasks.tasks import Tasks
 
 
@@ -20,6 +22,14 @@ def inspection(session: Session[Any], tasks: Tasks, reports: Reports) -> dict[st
             "status": task.status,
             "owner": task.owner,
         }
+        if isinstance(task, Task):  # what an open read only lightly has its phase in the store
+            state = state_of(task)
+            if not isinstance(state, Completing | Terminal):
+                row["phase"] = state.checkpoint.phase
+            if isinstance(state, Sleeping) and state.signals:
+                row["signals"] = [[key.signal, key.key] for key in state.signals]
+        if owned := tasks.index.owned_conversations(task.id):
+            row["conversations"] = sorted(owned)
         if task.background:
             row["background"] = True
         if task.abort_requested:

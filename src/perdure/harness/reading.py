@@ -73,3 +73,26 @@ class ConversationReads:
         """What this conversation's own requests and tools used."""
         value = await self._harness.session.value_of(UsageDoc, self.id)
         return total([value] if value is not None else [])
+
+    async def total_usage(self) -> dict[str, Any]:
+        """What this conversation used (`own`), and what the conversations did that its tasks own, at any depth
+        (`owned`). Each attempt counts once, where it was made; a fork that no task owns stands for itself."""
+        session = self._harness.session
+        storage = await session.store.settled()
+        within: dict[ConversationId, ConversationId] = {}
+        cursor = 0
+        while page := await storage.scan_conversations(cursor=cursor, limit=500):
+            for record in page:
+                task = None if record.owner is None else await session.store.task(record.owner)
+                if task is not None:
+                    within[record.id] = task.conversation
+            cursor = page[-1].id
+        values = [await session.value_of(UsageDoc, id) for id in within if self._is_within(id, within)]
+        return {"own": await self.usage(), "owned": total([value for value in values if value is not None])}
+
+    def _is_within(self, id: ConversationId, within: dict[ConversationId, ConversationId]) -> bool:
+        while (above := within.get(id)) is not None:
+            if above == self.id:
+                return True
+            id = above
+        return False
