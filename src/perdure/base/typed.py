@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import islice
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Final, Generic, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -37,6 +37,9 @@ _SUSPECT = re.compile(rb"\d{16}")
 """Where no sixteen digits stand in a row there is no integer that is too large: cheaper than looking at every value."""
 _STEP = r"\.([^.\[]+)|\[(\d+|\.\.\.)\]"
 
+OURS: Final = "perdure."
+"""Built-in kinds. Whether JSON can hold their types is found out when they are first used, not at every start."""
+
 
 class _Form(Protocol):
     """How values of one type become JSON and come back. `where` names the value's place in errors."""
@@ -49,25 +52,33 @@ class _Form(Protocol):
 class Codec(Generic[T]):
     """Checks and converts values of one type. `where` names their place in error messages."""
 
-    __slots__ = ("_form", "type", "where")
+    __slots__ = ("_made", "type", "where")
 
-    def __init__(self, type_: Any, where: str) -> None:
+    def __init__(self, type_: Any, where: str, *, now: bool) -> None:
         self.type = type_
         self.where = where
-        try:
-            self._form = _known_form(type_)
-        except (TypeError, NameError, ValueError) as error:
-            raise InvalidDefinition(f"{where}: {error}") from error
+        self._made: _Form | None = None
+        if now:
+            self._made = self._form
+
+    @property
+    def _form(self) -> _Form:
+        if self._made is None:
+            try:
+                self._made = _known_form(self.type)
+            except (TypeError, NameError, ValueError) as error:
+                raise InvalidDefinition(f"{self.where}: {error}") from error
+        return self._made
 
     def to_json(self, value: T) -> Json:
         """The value as JSON of its own, sharing nothing with it. Raises `InvalidValue` with the path if the value does
         not fit the type exactly, or would not come back from JSON as it is."""
-        return self._form.to_json(plain(value) if is_draft(value) else value, self.where)
+        return (self._made or self._form).to_json(plain(value) if is_draft(value) else value, self.where)
 
     def from_json(self, data: Json) -> T:
         """The value of JSON; untyped parts are shared with `data`. Raises `InvalidValue` with the path if `data` is not
         strict JSON, does not fit the type exactly, or has keys that the type does not know."""
-        return self._form.from_json(data, self.where)  # type: ignore[no-any-return]
+        return (self._made or self._form).from_json(data, self.where)  # type: ignore[no-any-return]
 
     def schema(self) -> dict[str, Any]:
         """The type's JSON Schema (2020-12); all definitions that it refers to stand under `$defs` at the root."""
@@ -75,12 +86,13 @@ class Codec(Generic[T]):
 
 
 @overload
-def codec(type_: type[T], *, where: str) -> Codec[T]: ...
+def codec(type_: type[T], *, where: str, now: bool = True) -> Codec[T]: ...
 @overload
-def codec(type_: Any, *, where: str) -> Codec[Any]: ...
-def codec(type_: Any, *, where: str) -> Codec[Any]:
-    """The codec of a type. Raises `InvalidDefinition` naming `where` if JSON cannot hold such values."""
-    return Codec(type_, where)
+def codec(type_: Any, *, where: str, now: bool = True) -> Codec[Any]: ...
+def codec(type_: Any, *, where: str, now: bool = True) -> Codec[Any]:
+    """The codec of a type. Raises `InvalidDefinition` naming `where` if JSON cannot hold such values; with `now=False`
+    at the first use, for types of our own that tests know to fit: starting is cheaper."""
+    return Codec(type_, where, now=now)
 
 
 def _known_form(type_: Any) -> _Form:

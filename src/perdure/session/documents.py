@@ -7,7 +7,7 @@ from perdure.base import jsonvalue
 from perdure.base.errors import InvalidDefinition, InvalidValue, TooNew
 from perdure.base.ids import SESSION_SCOPE
 from perdure.base.jsonvalue import Json
-from perdure.base.typed import Codec, codec
+from perdure.base.typed import OURS, Codec, codec
 from perdure.storage.records import Scope
 
 T_co = TypeVar("T_co", covariant=True)
@@ -97,7 +97,7 @@ class Document(Generic[T_co]):
         self.family: Final = family
         self.checked: Final = checked
         self._check()
-        self.codec: Final[Codec[T_co]] = codec(type, where=f"document {kind}")
+        self.codec: Final[Codec[T_co]] = codec(type, where=f"document {kind}", now=not kind.startswith(OURS))
 
     def __repr__(self) -> str:
         return f"Document({self.kind!r})"

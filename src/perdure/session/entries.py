@@ -9,7 +9,7 @@ import msgspec
 
 from perdure.base import jsonvalue
 from perdure.base.errors import InvalidDefinition, InvalidValue, TooNew
-from perdure.base.typed import Codec, codec
+from perdure.base.typed import OURS, Codec, codec
 from perdure.storage.records import Entry
 
 T = TypeVar("T")
@@ -59,7 +59,11 @@ def entry(
             and not hasattr(cls, "model_validate")
         ):
             cls = dataclasses.dataclass(frozen=True)(cls)
-        setattr(cls, _KIND_ATTRIBUTE, EntryKind(kind, version, cls, codec(cls, where=f"entry {kind}"), migrate))
+        setattr(
+            cls,
+            _KIND_ATTRIBUTE,
+            EntryKind(kind, version, cls, codec(cls, where=f"entry {kind}", now=not kind.startswith(OURS)), migrate),
+        )
         return cls
 
     return define

@@ -21,14 +21,12 @@ import msgspec
 from perdure.base import jsonvalue
 from perdure.base.errors import InvalidDefinition, InvalidValue
 from perdure.base.jsonvalue import Json
-from perdure.base.typed import Codec, codec
+from perdure.base.typed import OURS, Codec, codec
 from perdure.tasks.phases import BoundPhase, Phase, if_known, phase, takes_position
 from perdure.tasks.states import Checkpoint
 
 R = TypeVar("R")
 C = TypeVar("C", bound=type)
-OURS: Final = "perdure."
-"""Built-in kinds. Whether JSON can hold their types is found out when they are first used, not at every start."""
 _ATTRIBUTE: Final = "__perdure_task__"
 _JSON: Final = frozenset({str, int, float, bool, type(None), dict, list})
 

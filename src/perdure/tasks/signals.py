@@ -12,7 +12,7 @@ import msgspec
 from perdure.base import jsonvalue
 from perdure.base.errors import Error, InvalidDecision, InvalidDefinition, InvalidValue, TooNew
 from perdure.base.jsonvalue import Json
-from perdure.base.typed import codec
+from perdure.base.typed import OURS, codec
 from perdure.storage.records import Task
 from perdure.tasks.states import SignalKey, Sleeping, awakened, decode_memos, encode_memos, state_of
 from perdure.tasks.wakes import Expired, Signalled, Time
@@ -58,7 +58,7 @@ class Signal(Generic[T]):
     ) -> None:
         _check_name(name, version)
         try:
-            self._codec = codec(schema, where=f"signal {name}")
+            self._codec = codec(schema, where=f"signal {name}", now=not name.startswith(OURS))
         except TypeError as error:
             raise InvalidDefinition(f"signal {name}: {error}") from error
         self.name = name
