@@ -58,7 +58,8 @@ async def test_a_container_under_a_name_is_found_again_and_removed_in_the_end(en
             env = ContainerEnv(container, "/")
             assert (await run(env, "test -e /tmp/mark; echo $?; touch /tmp/mark"))[0] == (b"1\n" if keep else b"0\n")
             if keep:
-                subprocess.run([engine.name, "stop", "perdure-test-again"], capture_output=True, check=True)  # noqa: ASYNC221
+                stop = [engine.name, "stop", "perdure-test-again"]
+                subprocess.run(stop, capture_output=True, check=True)  # noqa: ASYNC221
     listed = subprocess.run([engine.name, "ps", "--all"], capture_output=True, check=True).stdout  # noqa: ASYNC221
     assert b"perdure-test-again" not in listed
 

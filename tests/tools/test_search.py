@@ -115,7 +115,7 @@ async def test_names_with_line_ends_stay_on_their_line(ctx: Context, tmp_path: P
 async def test_an_image_is_looked_at_by_reference(ctx: Context, tmp_path: Path, begin: bytes, media_type: str) -> None:
     (tmp_path / "picture").write_bytes(begin + b"\0rest")
     result: ToolResult = await call(ctx, "read", path="picture")
-    (block,) = result.content
+    block = result.content[0]
     assert isinstance(block, Attachment)
     assert (block.media_type, block.name, ctx.attached) == (media_type, "picture", [begin + b"\0rest"])
 

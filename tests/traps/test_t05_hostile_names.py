@@ -1,6 +1,7 @@
 """Names that somebody else gives (ids, keys, kinds, sessions, folders) never lead out of where the session lies."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,7 @@ async def test_ids_and_keys_are_data_and_no_paths(around: Around, name: str, sto
     async with Harness.open(place, models=ScriptedModel.by_progress([say("done")])) as harness:
         root = await harness.root(model=MODEL)
         answer = await (await root.submit("hello")).wait()
+        assert answer.entry_id is not None
         fork = await attempt(root.fork(answer.entry_id, key=name))
         if not isinstance(fork, Error):
             assert (await harness.conversation(key=name)).id == fork.id
@@ -113,11 +115,13 @@ async def fork_nothing() -> None:
 @NAMES
 def test_names_in_code_are_refused_where_they_are_defined(around: Around, name: str) -> None:
     extension = Extension("app")
-    for define in (
+    definitions: list[Callable[[], object]] = [
         lambda: Extension(name),
         lambda: extension.add(Document(name, dict, scope="session")),
-        *([lambda: extension.tool(name=name)(nothing)] if name != HOSTILE["option"] else []),  # a name to providers
-    ):
+    ]
+    if name != HOSTILE["option"]:  # a tool's name like any other to providers
+        definitions.append(lambda: extension.tool(name=name)(nothing))
+    for define in definitions:
         with pytest.raises(Error) as caught:
             define()
         assert len(str(caught.value)) < 600
