@@ -55,10 +55,10 @@ class OutputBuffer:
 
     def append(self, chunk: str | bytes) -> None:
         """Add what the tool wrote. A character cut by the end of a chunk of bytes waits for the next."""
-        if isinstance(chunk, str) and len(chunk) <= SLACK_BYTES and chunk.isascii():
-            if not self._unfinished and not self._returned and chunk.replace("\n", "").isprintable():
-                self._store(chunk)  # most of what tools write, and some write a million pieces
-                return
+        whole = not self._unfinished and not self._returned and len(chunk) <= SLACK_BYTES and chunk.isascii()
+        if whole and isinstance(chunk, str) and chunk.replace("\n", "").isprintable():
+            self._store(chunk)  # most of what tools write, and some write a million pieces
+            return
         for begin in range(0, len(chunk), SLACK_BYTES):
             piece = chunk[begin : begin + SLACK_BYTES]
             self._add(piece if isinstance(piece, str) else self._decoder.decode(piece))
