@@ -47,7 +47,20 @@ def start(folder: Path, settings: Path, patch: pytest.MonkeyPatch) -> Engine:
             if image == [""]:
                 said = "docker is here, but PERDURE_TEST_IMAGE names no image"
                 continue
-            command = [name, "run", "--detach", "--network", "none", *MODEST, "--volume", f"{folder}:{folder}", *image]
+            container = f"perdure-test-{os.urandom(6).hex()}"
+            command = [
+                name,
+                "run",
+                "--detach",
+                "--name",
+                container,
+                "--network",
+                "none",
+                *MODEST,
+                "--volume",
+                f"{folder}:{folder}",
+                *image,
+            ]
             try:
                 done = subprocess.run(
                     [*command, "sleep", "infinity"], capture_output=True, text=True, timeout=START_SECONDS, check=False
@@ -56,6 +69,7 @@ def start(folder: Path, settings: Path, patch: pytest.MonkeyPatch) -> Engine:
                 said = f"{name} does not start a container"
                 continue
             if done.returncode == 0:
-                return Engine(name, done.stdout.split()[-1])
+                return Engine(name, container)
+            Engine(name, container).stop()  # one that did not start is left behind
             said = f"{name} starts no container: {done.stderr.strip()[-300:]}"
     raise NoEngine(said)

@@ -80,3 +80,11 @@ async def test_a_container_that_goes_in_the_middle_of_a_command_is_told(engine: 
     with pytest.raises(EnvError) as caught:
         await cut_off()
     assert isinstance(caught.value, ConnectionLost | NotReachable) or "closed" in str(caught.value)
+
+
+@pytest.mark.slow
+async def test_a_container_that_does_not_start_is_not_left_behind(engine: Engine) -> None:
+    with pytest.raises(NotReachable, match=f"{engine.name} run"):
+        await Container.run("perdure-test.invalid/no-such-image", options=["--pull", "never"], engine=engine.name)
+    listed = subprocess.run([engine.name, "ps", "--all"], capture_output=True, check=True).stdout  # noqa: ASYNC221
+    assert b"no-such-image" not in listed

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -62,11 +63,14 @@ class Container:
         again after a restart. `close` removes it unless it is to be `keep`t. Raises `NotReachable`.
         """
         _checked(image, "an image")
-        made = cls(name or "unnamed", engine=engine, user=user, python=python)
+        made = cls(name or f"perdure-{os.urandom(8).hex()}", engine=engine, user=user, python=python)
         if name is None or not await made._there():
-            named = () if name is None else ("--name", name)
-            command = ("run", "--detach", *named, *options, image, *KEEPS_RUNNING)
-            made._container = (await made._engine_says(*command)).split()[-1]
+            try:
+                await made._engine_says("run", "--detach", "--name", made._container, *options, image, *KEEPS_RUNNING)
+            except BaseException:
+                with contextlib.suppress(NotReachable):
+                    await made._engine_says("rm", "--force", made._container)  # one that did not start is left behind
+                raise
         made._remove = not keep
         return made
 
