@@ -10,11 +10,12 @@ import pytest
 
 from perdure import Conversation, Extension, Harness, Registry, ResetEntry, ToolContext, ToolError, entry
 from perdure.base.errors import Error
+from perdure.harness.views import Views
 from perdure.models.errors import CutOff
 from perdure.storage.memory import MemoryStorage
 from perdure.testing.clock import FakeClock, settle
 from perdure.testing.scripted_model import ScriptedModel, call, cut, say, think
-from tests.harness.viewers import Client, Listener, fresh_graph, fresh_view
+from tests.harness.viewers import Client, Listener, fresh_graph
 from tests.session.kit import FailingStorage
 
 ACTIONS = (
@@ -252,12 +253,12 @@ class World:
     async def compare(self) -> None:
         """Every client knows what a newcomer gets."""
         for client, conversation in self.clients:
-            known = await client.drain()
-            if conversation is None:
-                assert known == await fresh_graph(self.harness)
-            else:
-                view = await fresh_view(self.harness, conversation)
-                assert known == (view if isinstance(client, Client) else view["entries"])
+            views = Views(self.harness.session)
+            opening = views.tasks(None) if conversation is None else views.conversation(conversation.id, None)
+            async with Client(opening) as newcomer:
+                await client.drain()  # work may go on: what is compared is one moment
+                fresh, known = await newcomer.take_ready(), await client.take_ready()
+                assert known == (fresh if isinstance(client, Client) else fresh["entries"])
 
     # processes
 

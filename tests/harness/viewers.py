@@ -47,6 +47,10 @@ class Client:
     async def drain(self) -> Any:
         """Take everything that is there; the state then."""
         await settle()
+        return await self.take_ready()
+
+    async def take_ready(self) -> Any:
+        """The same, without letting anything else run."""
         while self.watch._frames:
             self.take(await anext(self.watch))
         return self.value
@@ -79,6 +83,10 @@ class Listener:
     async def drain(self) -> list[Any]:
         """Take everything that is there; the transcript then."""
         await settle()
+        return await self.take_ready()
+
+    async def take_ready(self) -> list[Any]:
+        """The same, without letting anything else run."""
         while self.stream._ready or self.stream._watch._frames:
             self.take(await anext(self.stream))
         return self.entries

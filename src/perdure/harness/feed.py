@@ -1,11 +1,10 @@
 """Views of a session: each is kept current by commits once, for everyone who watches it."""
 
 import asyncio
-import contextlib
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Final, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from perdure.base import delta
 from perdure.base.delta import Operation, root_replacement
@@ -213,6 +212,33 @@ class Feed:
         return watch
 
 
+class Stoppable(Protocol):
+    """What somebody watches with."""
+
+    def stop(self) -> None:
+        """End it."""
+        ...
+
+
+T = TypeVar("T", bound=Stoppable)
+
+
+class Watching(Generic[T]):
+    """A watch for the time of a block: begun when it is entered, stopped when it is left."""
+
+    def __init__(self, begin: Callable[[], Awaitable[T]]) -> None:
+        self._begin = begin
+        self._begun: T | None = None
+
+    async def __aenter__(self) -> T:
+        self._begun = await self._begin()
+        return self._begun
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._begun is not None:
+            self._begun.stop()
+
+
 class Feeds:
     """The views of a session that somebody watches, or watched a moment ago."""
 
@@ -228,18 +254,7 @@ class Feeds:
         session.listeners.append(self._published)
         session.on_end.append(self._ended)
 
-    @contextlib.asynccontextmanager
-    async def watching(
-        self, make: Callable[[], Source], watch_type: type[ViewWatch], after: str | None
-    ) -> AsyncIterator[ViewWatch]:
-        """Watch a view while the block runs."""
-        watch = await self._attach(make(), watch_type, after)
-        try:
-            yield watch
-        finally:
-            watch.stop()
-
-    async def _attach(self, source: Source, watch_type: type[ViewWatch], after: str | None) -> ViewWatch:
+    async def attach(self, source: Source, watch_type: type[ViewWatch], after: str | None) -> ViewWatch:
         """Begin a watch, atomically with the line: it has everything committed before, and a frame for each change
         after. Only the documents are read on the line; entries and tasks are read beside it."""
         async with self._session.transaction() as tx:

@@ -1,18 +1,13 @@
 """Everything that can be watched of a session. Loaded when somebody first watches."""
 
-import contextlib
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
-
 from perdure.base.ids import ConversationId
 from perdure.harness.derive import derive
 from perdure.harness.event_stream import EventStream
 from perdure.harness.events import Snapshot
-from perdure.harness.feed import Feeds, ViewWatch
+from perdure.harness.feed import Feeds, ViewWatch, Watching
 from perdure.harness.task_graph import TaskGraphSource
 from perdure.harness.view import ConversationSource
 from perdure.session.session import Session
-from perdure.session.watch import Watch
 from perdure.tasks.transaction import TaskTransaction
 
 
@@ -29,17 +24,19 @@ class Views:
         self._session = session
         self._feeds = Feeds(session)
 
-    def conversation(self, id: ConversationId, after: str | None) -> AbstractAsyncContextManager[Watch]:
+    def conversation(self, id: ConversationId, after: str | None) -> Watching[ViewWatch]:
         """See `Conversation.watch`."""
-        return self._feeds.watching(lambda: ConversationSource(id), ViewWatch, after)
+        return Watching(lambda: self._feeds.attach(ConversationSource(id), ViewWatch, after))
 
-    def tasks(self, after: str | None) -> AbstractAsyncContextManager[Watch]:
+    def tasks(self, after: str | None) -> Watching[ViewWatch]:
         """See `Harness.watch_tasks`."""
-        return self._feeds.watching(lambda: TaskGraphSource(self._session), ViewWatch, after)
+        return Watching(lambda: self._feeds.attach(TaskGraphSource(self._session), ViewWatch, after))
 
-    @contextlib.asynccontextmanager
-    async def events(self, id: ConversationId, after: str | None) -> AsyncIterator[EventStream]:
+    def events(self, id: ConversationId, after: str | None) -> Watching[EventStream]:
         """See `Conversation.events`."""
-        async with self._feeds.watching(lambda: ConversationSource(id), EventWatch, after) as watch:
-            first = [] if watch.resumed else [Snapshot(watch.since, watch.value, watch.cursor)]
-            yield EventStream(watch, first, derive)
+        return Watching(lambda: self._begin_events(id, after))
+
+    async def _begin_events(self, id: ConversationId, after: str | None) -> EventStream:
+        watch = await self._feeds.attach(ConversationSource(id), EventWatch, after)
+        first = [] if watch.resumed else [Snapshot(watch.since, watch.value, watch.cursor)]
+        return EventStream(watch, first, derive)
