@@ -7,7 +7,7 @@ import pytest
 
 from perdure.base.errors import InvalidValue, InvocationEnded, NotFound
 from perdure.base.ids import ROOT, TaskId
-from perdure.session.documents import Document
+from perdure.session.documents import Document, document_family
 from perdure.storage.memory import MemoryStorage
 from perdure.storage.records import Task as Record
 from perdure.tasks.decisions import Next
@@ -20,6 +20,7 @@ from tests.tasks.living import Living
 RUNS: list[Any] = []
 KEPT: list[TaskRun] = []
 Notes: Document[dict[str, Any]] = Document("l.notes", dict[str, Any], scope="task", initial=dict)
+Pages: Document[dict[str, Any]] = document_family("l.pages", dict[str, Any], scope="task")
 
 
 @pytest.fixture(autouse=True)
@@ -194,12 +195,16 @@ async def test_documents_of_a_task_retire_when_it_ends(made_by: str) -> None:
         if made_by == "itself":
             tx.run = KEPT[0]
         (await tx.doc(Notes, id))["n"] = 1
+        for key in "ab":
+            await tx.doc(Pages, id, key=key, seed={"key": key})
     life = await life.again(Worker, crash=True)
     assert await life.session.snapshot(Notes, id) == {"n": 1}
+    assert await life.session.document_keys(Pages, id) == ["a", "b"]
     await settle()
     await life.abort(id)
     assert await life.outcome(id) == Aborted()
     assert await life.session.snapshot(Notes, id) is None
+    assert await life.session.document_keys(Pages, id) == []
     assert await life.storage.scan_documents("task", id) == []
     async with life.session.transaction() as tx:
         with pytest.raises(NotFound):
