@@ -89,6 +89,7 @@ async def many() -> None:
     """1,000 conversations of which 50 are at work, beside a session of 50: what the others take in memory, where they
     were never touched since the open, and where each had worked and was let go."""
     ids = {count: await filled(count) for count in (CONVS, MANY)}
+    await traced(ids[CONVS], wake_all=False)  # what is loaded once in a process is nobody's
     untouched = {count: await traced(ids[count], wake_all=False) for count in ids}
     touched = {count: await traced(ids[count], wake_all=True) for count in ids}
     others = MANY - CONVS

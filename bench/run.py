@@ -186,7 +186,13 @@ def forks(kit: Kit, reps: int) -> list[Promise]:
         times = [mine["fork_ms"] for _, mine in pairs]
         found += [
             Promise(f"W7 a fork at message 1,000 of 2,000 ({variant})", times, 2.0, "ms"),
-            Promise(f"W7 the first one after an open ({variant})", [mine["first_ms"] for _, mine in pairs], 2.0, "ms"),
+            Promise(
+                f"W7 the first one after an open ({variant})",
+                [mine["first_ms"] for _, mine in pairs],
+                2.0,
+                "ms",
+                aim=True,
+            ),
             Promise(f"W7 the same, bare ({variant})", [bare["fork_ms"] for bare, _ in pairs], None, "ms", aim=True),
             Promise(
                 f"W7 a fork over one row ({variant})",
