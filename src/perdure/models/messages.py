@@ -12,7 +12,15 @@ JsonObject = dict[str, Any]
 
 
 class _Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field="role"):
-    pass
+    @property
+    def role(self) -> str:
+        """As it is stored: system, user, assistant or tool_result."""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def text(self) -> str:
+        """All its plain text, in order; of a system message the texts of the sections that it changes."""
+        return text_of(self)  # type: ignore[arg-type]  # every message is one of `Message`
 
 
 class _Block(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field="type"):
