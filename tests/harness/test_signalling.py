@@ -1,5 +1,6 @@
 """Signals through the harness: from a program, as raw JSON, and from a submission that settles."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +73,26 @@ async def test_a_program_delivers_and_the_task_goes_on() -> None:
         assert (await harness.tasks.wait(id)).result() is True
         assert await harness.signal(id, Approval, "k", True) == "closed"
         assert await harness.signal(77, Approval, "k", True) == "not_found"
+
+
+@pytest.mark.parametrize("id", ["12", None, True, 1.0, b"1", [1]])
+async def test_what_is_no_id_is_a_mistake_of_the_caller(id: Any) -> None:
+    async with agent([], extension()) as (harness, _):
+        with pytest.raises(InvalidValue, match="whole number"):
+            await harness.signal(id, Approval, "k", True)
+
+
+@pytest.mark.parametrize("id", [0, -1, 2**63, 2**70])
+async def test_a_number_that_no_store_could_hold_is_no_task(id: int, tmp_path: Path) -> None:
+    async with agent([], extension(), storage=str(tmp_path / "s.db")) as (harness, _):
+        assert await harness.signal(id, Approval, "k", True) == "not_found"
+
+
+async def test_the_name_of_a_signal_is_not_the_signal() -> None:
+    async with agent([], extension()) as (harness, _):
+        id = await started(harness, Waiting())
+        with pytest.raises(InvalidDefinition, match="not a signal"):
+            await harness.signal(id, "app.approval", "k", True)  # type: ignore[arg-type]
 
 
 async def test_raw_json_is_checked_against_the_signal_of_that_name() -> None:

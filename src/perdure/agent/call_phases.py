@@ -140,27 +140,26 @@ class CallPhases:
     ) -> Next[Any]:
         came = await invoke(site, arguments, resumed)
         if isinstance(came, Park):
-            return await self._park(run, site, arguments, replay, came)
-        return await self._finish(run, site.call, came)
+            decision = await self._park(run, site, arguments, replay, came)
+        else:
+            decision = await self._finish(run, site.call, came)
+        site.agent.left_parks.pop(run.task_id, None)
+        return decision
 
     async def _park(
         self, run: TaskRun, site: CallSite, arguments: dict[str, Any], replay: str, came: Park
     ) -> Next[Any]:
         """The tool returned a park. One that cannot be is an error result: the call has run."""
-        agent: Agent = run.host
         try:
             kept = came.kept()
-            agent.left_parks[run.task_id] = arguments, kept  # an abort that comes before the commit cleans up with it
             async with run.transaction() as tx:
                 decision = decide_park(tx, came.park, self.parked, arguments, replay, kept)
                 await show_status(tx, run, came.status)
         except Exception as error:
             if not is_unfit(error):
                 raise
-            agent.left_parks.pop(run.task_id, None)
             result = error_result("invalid_park", bounded_text(well_formed(str(error))))
             return await self._finish(run, site.call, msgspec.structs.replace(result, diagnostics=came.diagnostics))
-        agent.left_parks.pop(run.task_id, None)
         return decision
 
     async def _hold_back(self, run: TaskRun, call: ToolCall, held: Held, installed: int) -> Next[Any]:

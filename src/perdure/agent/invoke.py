@@ -1,6 +1,7 @@
 """Running a tool's code: wraps around it, whatever it returns or raises as a result."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -47,7 +48,9 @@ async def cancel_parked(site: CallSite, arguments: dict[str, Any], resumed: Resu
     try:
         env = await asked(site.agent.env, site.run.conversation_id)
         try:
-            await asked(site.tool.clean_up, ToolContext(site, env, resumed), arguments)
+            context = ToolContext(site, env, resumed)
+            await asked(site.tool.clean_up, context, arguments)
+            await context.end_output()
         finally:
             await close_quietly(site.agent, env)
     except LOST:
@@ -61,7 +64,7 @@ async def _result(
 ) -> ToolResult | Sleep[Any] | Wait[Any]:
     made: list[Any] = []
     try:
-        returned = await _wrapped(site, context, made)(arguments)
+        returned = await _wrapped(site, context, made, arguments)(arguments)
         own = any(returned is value for value in made)
         plain = None if type(returned).__module__ == "builtins" else type(returned)
         result = normalized(returned, site.tool.signature.returns if own else plain)
@@ -84,19 +87,27 @@ async def _result(
     return result
 
 
-def _wrapped(site: CallSite, context: ToolContext, made: list[Any]) -> Next:
+def _wrapped(site: CallSite, context: ToolContext, made: list[Any], stored: dict[str, Any]) -> Next:
     """The tool with its wraps around it. What the tool itself returns is noted in `made`: only that is of the type
-    which the tool declares, and only that may park."""
+    which the tool declares, and only that may park. `stored` are the arguments of the intent."""
 
     async def innermost(arguments: dict[str, Any]) -> Any:
         returned = await site.tool(context, **site.tool.decode(arguments))
         made.append(returned)
+        if isinstance(returned, Sleep | Wait):
+            _leave(site, stored, Park(returned, context.diagnostics))
         return returned
 
     call_next: Next = innermost
     for wrap in site.resolved.wraps:
         call_next = _around(wrap.function, context, call_next)
     return call_next
+
+
+def _leave(site: CallSite, arguments: dict[str, Any], park: Park) -> None:
+    """The tool's code is over and its work goes on outside: a stop before the park is stored cleans up with this."""
+    with contextlib.suppress(InvalidValue):  # a checkpoint that is no JSON makes no park
+        site.agent.left_parks[site.run.task_id] = arguments, park.kept()
 
 
 def _around(function: Callable[..., Awaitable[Any]], context: ToolContext, inner: Next) -> Next:

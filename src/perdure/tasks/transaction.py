@@ -6,7 +6,15 @@ from typing import Any, Self, TypeVar
 
 from perdure.base import jsonvalue
 from perdure.base.clock import to_millis
-from perdure.base.errors import InvalidDecision, InvalidValue, InvocationEnded, NotFound, OwnershipRefused, Refused
+from perdure.base.errors import (
+    InvalidDecision,
+    InvalidDefinition,
+    InvalidValue,
+    InvocationEnded,
+    NotFound,
+    OwnershipRefused,
+    Refused,
+)
 from perdure.base.ids import ConversationId, EntryId, TaskId
 from perdure.base.jsonvalue import Json
 from perdure.session import forks
@@ -106,8 +114,12 @@ class TaskTransaction(Transaction, Decisions):
 
     async def _signal(self, id: TaskId, signal: Signal[Any], key: str, value: Callable[[], Json]) -> SignalResult:
         self.check_open()
+        if not isinstance(signal, Signal):
+            raise InvalidDefinition(f"not a signal: {signal!r}", hint="pass the Signal itself, not its name")
+        if type(id) is not int:
+            raise InvalidValue(f"a task's id is a whole number, not {id!r}", hint="int(…) of what came as text")
         signal.key(key)
-        record = await self.task(id)
+        record = await self.task(id) if 0 < id <= jsonvalue.LARGEST_INTEGER else None
         if record is None:
             return "not_found"
         if is_closed(record):
