@@ -86,10 +86,12 @@ from perdure.session.session import Session
 from perdure.storage.open import open_storage
 from perdure.tasks.decisions import Next
 from perdure.tasks.definition import StoredTask, Task, phase, task
+from perdure.tasks.durable import durable
 from perdure.tasks.outcomes import Aborted, Completed, Failed, Faulted, Orphaned, Outcome
 from perdure.tasks.runtime import TaskRun
 from perdure.tasks.signals import Signal, SignalResult, SignalState
 from perdure.tasks.states import SignalKey
+from perdure.tasks.steps import StepFailed, StepInterrupted, Steps
 from perdure.tasks.tasks import Wake
 from perdure.tasks.transaction import TaskTransaction
 from perdure.tasks.wakes import WakeReason
@@ -106,11 +108,12 @@ __all__ = [
     "NotFound", "Orphaned", "Outcome", "OwnershipRefused", "ProviderModels", "Refused", "Registry", "Remove",
     "RequestConflict", "ResetEntry", "RetrySettings", "RunAnswer", "SectionContext", "Session", "SessionClosed",
     "SessionPoisoned", "Settings", "Settled", "Signal", "SignalKey", "SignalResult", "SignalState", "Sleep",
-    "StorageBusy", "StorageCorrupt", "StorageError", "StorageFull", "StorageInUse", "StorageReadOnly",
-    "StorageRejected", "StorageUncertain", "StoredTask", "Submission", "SubmissionId", "SubmissionSettled", "Summary",
-    "SummaryEntry", "SystemClock", "SystemEntry", "SystemMessage", "Task", "TaskId", "TaskRun", "TaskTransaction",
-    "Terminate", "Text", "Thinking", "TooNew", "ToolCall", "ToolContext", "ToolError", "ToolResult",
-    "ToolResultEntry", "ToolResultMessage", "ToolRound", "Unanswered", "Usage", "UserEntry", "UserMessage", "Wait",
-    "Wake", "WakeReason", "configure", "document_family", "entry", "open_storage", "phase", "plain", "task",
+    "StepFailed", "StepInterrupted", "Steps", "StorageBusy", "StorageCorrupt", "StorageError", "StorageFull",
+    "StorageInUse", "StorageReadOnly", "StorageRejected", "StorageUncertain", "StoredTask", "Submission",
+    "SubmissionId", "SubmissionSettled", "Summary", "SummaryEntry", "SystemClock", "SystemEntry", "SystemMessage",
+    "Task", "TaskId", "TaskRun", "TaskTransaction", "Terminate", "Text", "Thinking", "TooNew", "ToolCall",
+    "ToolContext", "ToolError", "ToolResult", "ToolResultEntry", "ToolResultMessage", "ToolRound", "Unanswered",
+    "Usage", "UserEntry", "UserMessage", "Wait", "Wake", "WakeReason", "configure", "document_family", "durable",
+    "entry", "open_storage", "phase", "plain", "task",
 ]
 # fmt: on

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from perdure.base.errors import (
+    Error,
     InvocationEnded,
     Refused,
     SessionClosed,
@@ -30,6 +31,14 @@ Reporter = Callable[[str, BaseException], None]
 
 LOST: Final = (SessionClosed, SessionPoisoned, StorageError)
 """Failures of the session itself: the task did nothing wrong and goes on when the session is opened anew."""
+
+
+class DoesNotFit(Error):
+    """Raised by a phase whose code does not understand what is stored: the task is blocked until other code is
+    installed, never ended."""
+
+    code = "does_not_fit"
+    certain_by_default = "stored"
 
 
 class Invocation:
@@ -204,6 +213,9 @@ class Scheduler:
             return await self._fault(run, error)  # another store, or a batch that was refused
         except InvocationEnded as error:
             return (run.abort_requested and not aborting) or await self._fault(run, error)
+        except DoesNotFit as error:
+            await self._set_aside(run, error)
+            return False
         except Exception as error:
             return await self._fault(run, error)
         if run.stored is not None:
