@@ -1,4 +1,4 @@
-"""A durable function: straight code whose steps are stored. The process dies twice; nothing that ended happens again."""
+"""A durable function: straight code whose steps are stored. The process ends twice; nothing that ended is repeated."""
 
 import asyncio
 import tempfile
