@@ -88,5 +88,15 @@ def to_seconds(when: float | datetime) -> float:
 
 
 def to_millis(seconds: float) -> int:
-    """Seconds as whole milliseconds, rounded up, so that a deadline is never early."""
-    return math.ceil(round(seconds * 1000, 6))
+    """A deadline as whole milliseconds, rounded up, so that it is never early."""
+    return math.ceil(_exact_millis(seconds))
+
+
+def passed_millis(seconds: float) -> int:
+    """A moment as the whole milliseconds that have passed by then, so that it is never behind a later deadline."""
+    return math.floor(_exact_millis(seconds))
+
+
+def _exact_millis(seconds: float) -> float:
+    """To the microsecond: a float of today's date carries no more, and a whole millisecond has to stay one."""
+    return round(seconds * 1000, 3)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple
 
-from perdure.base.clock import to_millis
+from perdure.base.clock import passed_millis
 from perdure.base.errors import Error, InvalidDefinition, NotFound
 from perdure.base.ids import ConversationId, TaskId
 from perdure.session.publication import Publication
@@ -242,7 +242,7 @@ class Tasks:
 
     async def _wake_due(self) -> None:
         while self.scheduler.active:
-            due = self.index.due(to_millis(self.session.clock.now()), BATCH)
+            due = self.index.due(passed_millis(self.session.clock.now()), BATCH)
             if not due:
                 break
             async with self.session.transaction() as tx:
@@ -326,7 +326,7 @@ class Tasks:
         active = active or any(id in self.scheduler.invocations or not self._held_back(id) for id in self.index.running)
         active = active or (self._gates_owed and bool(self.index.at_gates))
         deadline = self.index.next_deadline()
-        due = deadline is not None and deadline <= to_millis(self.session.clock.now())
+        due = deadline is not None and deadline <= passed_millis(self.session.clock.now())
         return Wake(active or due, None if deadline is None else deadline / 1000)
 
     def _held_back(self, id: TaskId) -> bool:

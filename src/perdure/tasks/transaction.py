@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from perdure.base import jsonvalue
-from perdure.base.clock import to_millis
+from perdure.base.clock import passed_millis
 from perdure.base.errors import (
     InvalidDecision,
     InvalidDefinition,
@@ -139,7 +139,7 @@ class TaskTransaction(Transaction, Decisions):
     def now_millis(self) -> int:
         """The time of this commit in milliseconds, read once."""
         if self._now is None:
-            self._now = to_millis(self._session.clock.now())
+            self._now = passed_millis(self._session.clock.now())
         return self._now
 
     _now: int | None = None
