@@ -14,7 +14,7 @@ PROMISED = {
         UNSET Unanswered Wait Wake WakeReason Compacted Compaction CompactionPlan
         CompactionSettings document_family entry phase plain task""",
     "perdure.events": "AnyEvent EventStream MessageEnd MessageUpdate RunEnd Snapshot ToolEnd TurnEnd fold_entries",
-    "perdure.tools": "coding_tools history_tools",
+    "perdure.tools": "PersonAnswer PersonReply Question approvals ask ask_person coding_tools history_tools",
     "perdure.wakes": "Expired Signalled Tasks Time WakeReason",
     "perdure.testing": "FakeClock ScriptedModel crash env_conformance storage_conformance",
 }

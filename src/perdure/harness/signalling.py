@@ -1,9 +1,10 @@
 """Values from outside for tasks of a session: a webhook's, a button's, a command's."""
 
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from perdure.base.errors import InvalidDefinition, NotFound
 from perdure.base.ids import TaskId
+from perdure.base.lazy import load
 from perdure.extensions.registry import Registry
 from perdure.session.session import Session
 from perdure.tasks.signals import Signal, SignalResult
@@ -11,6 +12,10 @@ from perdure.tasks.tasks import Tasks
 from perdure.tasks.transaction import TaskTransaction
 
 T = TypeVar("T")
+
+
+BUILTIN_SIGNALS: Final = {"perdure.answer": "perdure.extensions.questions:PersonAnswer"}
+"""Signals that may be delivered by name though no extension brings them."""
 
 
 class UnknownSignal(NotFound):
@@ -42,18 +47,44 @@ class Signalling:
 
     async def signal_json(self, task_id: TaskId | int, signal: Signal[Any] | str, key: str, data: Any) -> SignalResult:
         """Deliver raw JSON in the same way, to a signal or to the name of an installed one. Raises `UnknownSignal`."""
-        if isinstance(signal, str):
-            found = self._registry.snapshot().signal(signal)
-            if found is None:
-                raise UnknownSignal(f"no installed extension brings a signal {signal!r}")
-            signal = found
-        elif not isinstance(signal, Signal):
-            raise InvalidDefinition(f"not a signal: {signal!r}")
+        token = signal_token(self._registry, signal)
         async with self.session.transaction() as tx:
-            result = await tx.signal_json(TaskId(task_id), signal, key, data)
+            result = await tx.signal_json(TaskId(task_id), token, key, data)
+        return await self._delivered(result)
+
+    async def questions(self) -> list[Any]:
+        """The questions that wait for a person, the oldest first: `OpenQuestion`s, as stored. `watch_tasks` shows
+        them as they come and go."""
+        read = load("perdure.harness.questions:open_questions")
+        found: list[Any] = await read(await self.session.store.settled(), self.session.clock.now())
+        return found
+
+    async def answer(self, question_id: str, answer: str | bool, *, note: str = "", by: str = "") -> SignalResult:
+        """Answer an open question by its id; returns once that is stored. The first answer counts.
+
+        `delivered`: stored. `duplicate`: somebody has answered. `invalid`: none of the choices, or an approval that is
+        neither yes nor no. `closed`: its deadline has passed, or nobody asks any more. `not_found`: it was never asked.
+        Starts scheduling. Raises `NoQuestion` for what is no question's id, `InvalidValue` for a note that is none.
+        """
+        reply = load("perdure.harness.questions:reply")(answer, note, by)
+        async with self.session.transaction() as tx:
+            result: SignalResult = await load("perdure.harness.questions:answer")(tx, question_id, reply)
         return await self._delivered(result)
 
     async def _delivered(self, result: SignalResult) -> SignalResult:
         if result in ("delivered", "closed"):
             await self.tasks.resume()
         return result
+
+
+def signal_token(registry: Registry, signal: Signal[Any] | str) -> Signal[Any]:
+    """A signal, or the one of a name. Raises `UnknownSignal`."""
+    if isinstance(signal, Signal):
+        return signal
+    if not isinstance(signal, str):
+        raise InvalidDefinition(f"not a signal: {signal!r}")
+    builtin = BUILTIN_SIGNALS.get(signal)
+    found: Signal[Any] | None = load(builtin) if builtin else registry.snapshot().signal(signal)
+    if found is None:
+        raise UnknownSignal(f"no installed extension brings a signal {signal!r}")
+    return found

@@ -7,6 +7,7 @@ from perdure.base.delta import Operation
 from perdure.base.ids import TaskId
 from perdure.base.jsonvalue import Json
 from perdure.harness.feed import Step
+from perdure.harness.questions import questions_of, shown
 from perdure.session.publication import Publication
 from perdure.session.session import Session
 from perdure.storage.protocol import Storage
@@ -110,6 +111,7 @@ def _row(task: Task | LiveTask, conversations: list[int]) -> dict[str, Any]:
         "policy": state.policy if isinstance(state, Waiting) else None,
         "until": None if task.deadline is None else task.deadline / 1000,
         "signals": [[key.signal, key.key] for key in state.signals] if isinstance(state, Sleeping) else [],
+        "questions": [shown(question) for question in questions_of(task)],
         "background": task.background,
         "abort_requested": task.abort_requested,
         "conversations": conversations,

@@ -6,7 +6,7 @@ from perdure.tasks.consequences import check_wait
 from perdure.tasks.decisions import Abort, Complete, Fail, Goto, SleepFor, WaitFor
 from perdure.tasks.outcomes import Aborted, Completed, Failed, Faulted
 from perdure.tasks.ownership import Tree
-from perdure.tasks.signals import asked_again, check_keys
+from perdure.tasks.signals import asked_again, check_keys, note_asked
 from perdure.tasks.states import Sleeping, Waiting, apply_state, checkpointed, gone_to, hold
 from perdure.tasks.transaction import TaskTransaction
 
@@ -29,6 +29,7 @@ async def apply_decision(tx: TaskTransaction, tree: Tree, record: Task) -> None:
             if until is None and not signals:
                 raise InvalidDecision("a sleep without an end", hint="give until=, signals=, or both")
             check_keys(record, signals)
+            record = note_asked(record, signals, tx.now_millis)
             record = apply_state(record, Sleeping(checkpoint, until, signals, gate))
             if again:
                 record = asked_again(record, tx.now_millis)

@@ -11,7 +11,7 @@ from perdure.base.ids import TaskId
 from perdure.base.jsonvalue import Json
 from perdure.tasks.definition import TaskDefinition
 from perdure.tasks.phases import BoundPhase, Next
-from perdure.tasks.states import Checkpoint, Policy, SignalKey
+from perdure.tasks.states import Checkpoint, Policy, SignalKey, check_question
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -121,11 +121,14 @@ class Decisions:
         keys = _several(signals, "sleep(signals=)")
         if not all(isinstance(key, SignalKey) for key in keys):
             raise InvalidDecision("sleep takes a list of signal keys", hint='write Token.key("done")')
+        for key in keys:
+            if key.question is not None:
+                check_question(key.question)
         if until is None and not keys:
             raise InvalidDecision("a sleep without an end", hint="give until=, signals=, or both")
         millis = None if until is None else _deadline(until)
         checkpoint = self._definition.checkpoint(then, args, kwargs)
-        return self._decided(SleepFor(checkpoint, millis, tuple(dict.fromkeys(keys))))
+        return self._decided(SleepFor(checkpoint, millis, tuple({(k.signal, k.key): k for k in keys}.values())))
 
     @overload
     def complete(self) -> Next[None]: ...

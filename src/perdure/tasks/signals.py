@@ -14,7 +14,7 @@ from perdure.base.errors import Error, InvalidDecision, InvalidDefinition, Inval
 from perdure.base.jsonvalue import Json
 from perdure.base.typed import OURS, codec
 from perdure.storage.records import Task
-from perdure.tasks.states import SignalKey, Sleeping, awakened, decode_memos, encode_memos, state_of
+from perdure.tasks.states import SignalKey, Sleeping, awakened, decode_memos, encode_memos, state_of, with_memo
 from perdure.tasks.wakes import Expired, Signalled, Time
 
 T = TypeVar("T")
@@ -24,6 +24,7 @@ SignalResult = Literal["delivered", "duplicate", "invalid", "closed", "not_found
 ending or being aborted, or the key's deadline has passed; there is no such task."""
 
 MEMO_PREFIX: Final = "perdure.signal."
+ASKED_PREFIX: Final = "perdure.asked."
 LARGE_BYTES: Final = 64 * 1024
 """A value above this is stored, and reported: the task's record is rewritten with it at every step. Send a reference
 to what is large."""
@@ -150,7 +151,7 @@ def deliver(record: Task, signal: Signal[Any], key: str, value: Json, now: int) 
         return ("duplicate" if held.version else "closed"), record
     if record.status == "sleeping":
         state: Sleeping = state_of(record)
-        if _passed(state, now) and SignalKey(signal.name, key) in state.signals:
+        if _passed(state, now) and any(k.signal == signal.name and k.key == key for k in state.signals):
             return "closed", awakening(record, now) or record
     memos[_memo(signal.name, key)] = msgspec.to_builtins(_Held(value, signal.version))
     record = msgspec.structs.replace(record, memos=encode_memos(memos))
@@ -202,6 +203,20 @@ def check_keys(record: Task, keys: tuple[SignalKey[Any], ...]) -> None:
             raise InvalidDecision(
                 f"the key {listed.signal}/{listed.key} {what}: one key serves one wait", hint="use another key"
             )
+
+
+def note_asked(record: Task, keys: tuple[SignalKey[Any], ...], now: int) -> Task:
+    """Keep with the task when each question of a sleep was first asked; a gate asks it again at every pass."""
+    for listed in keys:
+        if listed.question is not None:
+            record = with_memo(record, f"{ASKED_PREFIX}{listed.signal}/{listed.key}", now)
+    return record
+
+
+def asked_at(record: Task, signal: str, key: str) -> int | None:
+    """When a live task first asked under a key, in milliseconds; None if it never did."""
+    found: int | None = decode_memos(record.memos).get(f"{ASKED_PREFIX}{signal}/{key}")
+    return found
 
 
 def keys_of(record: Task) -> list[dict[str, Any]]:

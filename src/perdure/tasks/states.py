@@ -17,11 +17,44 @@ RESERVED_MEMOS: Final = "perdure."
 T = TypeVar("T")
 
 
-class SignalKey(msgspec.Struct, Generic[T], frozen=True, gc=False):
+class Question(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What a person is asked while a task sleeps. It is open exactly as long as the task sleeps on its key."""
+
+    text: str
+    choices: tuple[str, ...] = ()
+    """The answers there are; none: any text."""
+    kind: str = "question"
+    """How surfaces show it: "question" is answered by a text, "approval" by yes or no."""
+    tool: str | None = None
+    """The tool whose call is to be approved."""
+    arguments: Any = None
+    """The arguments that are to be approved, as JSON."""
+
+
+class SignalKey(msgspec.Struct, Generic[T], frozen=True, gc=False, omit_defaults=True):
     """The key of one wait for a signal, whose values are of type `T`."""
 
     signal: str
     key: str
+    question: Question | None = None
+    """What a person is asked while a sleep on the key lasts."""
+
+
+QUESTION_BYTES: Final = 64 * 1024
+"""A question is rewritten with every step of its task and sent to everyone who watches; more nobody reads."""
+
+
+def check_question(question: Any) -> None:
+    """Refuse a question that could not be stored or shown."""
+    if not isinstance(question, Question) or not isinstance(question.choices, tuple | list):
+        raise InvalidValue(f"not a question: {question!r:.200}")
+    texts: list[Any] = [question.text, question.kind, *question.choices]
+    texts += [] if question.tool is None else [question.tool]
+    if not all(isinstance(text, str) and text.strip() and jsonvalue.is_strict(text) for text in texts):
+        raise InvalidValue(f"a question, its kind and its choices are texts: {question!r:.200}")
+    jsonvalue.check(question.arguments, path="/arguments")
+    if (size := len(_encode(question))) > QUESTION_BYTES:
+        raise InvalidValue(f"a question of {size:,} bytes; at most {QUESTION_BYTES:,}", hint="show its beginning")
 
 
 class Checkpoint(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
