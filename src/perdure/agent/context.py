@@ -2,7 +2,6 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 import msgspec
 
@@ -43,7 +42,7 @@ class Context(msgspec.Struct, frozen=True):
     """The index of the newest answer whose usage counts everything up to it; None: there is none."""
 
 
-class ModelView(NamedTuple):
+class ModelView(msgspec.Struct, frozen=True):
     """The parts of a request that come from the context."""
 
     system: str
@@ -51,7 +50,7 @@ class ModelView(NamedTuple):
     tools: list[ToolOffer]
 
 
-class Place(NamedTuple):
+class Place(msgspec.Struct, frozen=True):
     """What stands at one place of a context."""
 
     id: EntryId

@@ -2,7 +2,8 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+
+import msgspec
 
 from perdure.agent.context import Place
 from perdure.agent.estimate import estimate_messages
@@ -12,7 +13,7 @@ from perdure.base.ids import EntryId
 from perdure.models.messages import AssistantMessage, Message, SystemMessage, ToolCall, ToolResultMessage, UserMessage
 
 
-class Limits(NamedTuple):
+class Limits(msgspec.Struct, frozen=True):
     """Sizes of a context, in tokens."""
 
     background: int
@@ -23,7 +24,7 @@ class Limits(NamedTuple):
     """What stays as it is, of the newest messages."""
 
 
-class Cut(NamedTuple):
+class Cut(msgspec.Struct, frozen=True):
     """A place to cut, with the tokens on both sides (the prompt counts on neither)."""
 
     at: EntryId

@@ -1,7 +1,7 @@
 """Admitting submissions: once per request id, into the transcript or into the inbox."""
 
 import hashlib
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -32,7 +32,7 @@ class Settled(msgspec.Struct, frozen=True):
     detail: str | None = None
 
 
-class Draft(NamedTuple):
+class Draft(msgspec.Struct, frozen=True):
     """A submission, checked and encoded, before it is admitted."""
 
     kind: Literal["input", "write"]

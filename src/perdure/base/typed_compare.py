@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -16,7 +16,7 @@ _UNFROZEN: Final[dict[Any, Any]] = {FrozenDict: dict, FrozenList: list}
 _ABSENT: Final = object()
 
 
-class Fault(NamedTuple):
+class Fault(msgspec.Struct, frozen=True):
     """What is wrong, and where: a JSON pointer of Python's names."""
 
     what: str

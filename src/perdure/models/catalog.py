@@ -1,11 +1,11 @@
 """The providers that names may begin with, and what using each of them takes. Imports no provider's library."""
 
-from importlib.util import find_spec
 from itertools import pairwise
 from typing import Final
 
 import msgspec
 
+from perdure.base.lazy import load
 from perdure.models.errors import UnknownModel
 
 
@@ -180,6 +180,6 @@ def check_installed(provider: Provider) -> None:
 def is_installed(module: str) -> bool:
     """Whether a module could be imported, without importing it (only the packages that hold it)."""
     try:
-        return find_spec(module) is not None
+        return load("importlib.util:find_spec")(module) is not None
     except ModuleNotFoundError:
         return False

@@ -1,6 +1,5 @@
 """Well-formed text out of what a provider sends: whole values, and streams whose pieces may be cut anywhere."""
 
-import json
 import math
 from typing import Final
 
@@ -8,6 +7,7 @@ import msgspec
 
 from perdure.base.errors import InvalidValue
 from perdure.base.jsonvalue import DEPTH_LIMIT, LARGEST_INTEGER, Json, check
+from perdure.base.lazy import load
 from perdure.base.text import well_formed
 
 HIGH_SURROGATES: Final = ("\ud800", "\udbff")
@@ -62,7 +62,7 @@ def parse_arguments(raw: str | dict[str, Json] | None) -> dict[str, Json] | str:
             return mended
     except (InvalidValue, RecursionError):
         pass
-    return well_formed(raw if isinstance(raw, str) else json.dumps(raw, default=str))
+    return well_formed(raw if isinstance(raw, str) else load("json:dumps")(raw, default=str))
 
 
 def _decode(raw: str) -> Json:
@@ -71,7 +71,7 @@ def _decode(raw: str) -> Json:
     except (msgspec.DecodeError, RecursionError):
         pass
     try:
-        return json.loads(raw)  # takes escapes of half a character, which are mended below: the call survives
+        return load("json:loads")(raw)  # takes escapes of half a character, which are mended below: the call survives
     except (ValueError, RecursionError):
         return None
 

@@ -1,7 +1,5 @@
 """From a finished block to the batch that storage gets, the publication, and the new states of documents."""
 
-from typing import NamedTuple
-
 import msgspec
 
 from perdure.base.errors import InvalidValue
@@ -12,7 +10,7 @@ from perdure.session.transaction import Transaction
 from perdure.storage.records import Batch, Document, Revision
 
 
-class Commit(NamedTuple):
+class Commit(msgspec.Struct, frozen=True):
     """One commit, ready to be stored."""
 
     batch: Batch

@@ -1,6 +1,8 @@
 """The documents that a transaction has touched, and what they become at the end of the block."""
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from perdure.base import jsonvalue
 from perdure.base.delta import Operation
@@ -40,7 +42,7 @@ class Pending:
             self.ops.extend(ops)
 
 
-class Sealed(NamedTuple):
+class Sealed(msgspec.Struct, frozen=True):
     """A document's part of a commit."""
 
     change: DocumentChange
