@@ -97,3 +97,17 @@ def test_links_to_a_part_of_a_page_lead_there(name: str) -> None:
 
 def test_a_promise_that_nothing_shows_is_found() -> None:
     assert promises("| a | b |\n|---|---|\n| it flies | soon |\n") == [("a", "b"), ("it flies", "soon")]
+
+
+def test_the_words_of_the_glossary_are_in_use() -> None:
+    pages = [name for name in repository_files() if name.endswith(".md") and name != "docs/glossary.md"]
+    code = [name for name in repository_files() if name.startswith("src/") and name.endswith(".py")]
+    text = "\n".join((ROOT / name).read_text("utf-8").lower() for name in pages + code)
+    used = set(re.findall(r"\w+", text))
+    rows = [
+        line.split("|")[1] for line in (ROOT / "docs/glossary.md").read_text("utf-8").splitlines() if "| **" in line
+    ]
+    words = [word.lower() for row in rows for word in re.findall(r"\*\*([^*]+)\*\*", row)]
+    assert len(words) > 80
+    unused = [word for word in words if not (word in text if " " in word or "-" in word else word in used)]
+    assert unused == []
