@@ -168,8 +168,8 @@ def is_closed(record: Task) -> bool:
 def awakening(record: Task, now: int) -> Task | None:
     """The sleeping task made runnable, if one of its keys holds a value or its deadline has passed; else None.
 
-    The first key in the order listed that holds an unused value wakes it, and is used then. A deadline closes all listed
-    keys that hold nothing.
+    The first key in the order listed that holds an unused value wakes it, and is used then. A deadline closes all the
+    listed keys that hold nothing.
     """
     state: Sleeping = state_of(record)
     memos = decode_memos(record.memos) if state.signals else {}
