@@ -6,7 +6,16 @@ from typing import Any, Final, TypeVar, overload
 
 from perdure.base.errors import InvalidDefinition
 from perdure.extensions.decorators import HookDecorators
-from perdure.extensions.hooks import HOOK_POINTS, Hook, Section, Wrap, check_callback, tool_filter, tool_name
+from perdure.extensions.hooks import (
+    HOOK_POINTS,
+    Hook,
+    Section,
+    SectionWrap,
+    Wrap,
+    check_callback,
+    tool_filter,
+    tool_name,
+)
 from perdure.extensions.names import check_extension_name, check_kind, check_section_name
 from perdure.extensions.tool import Prepare, Replay, Tool
 from perdure.session.documents import Document
@@ -30,6 +39,7 @@ class Extension(HookDecorators):
         self._sections: dict[str, Section] = {}
         self._hooks: list[Hook] = []
         self._wraps: list[Wrap] = []
+        self._section_wraps: list[SectionWrap] = []
         self._tasks: dict[str, TaskDefinition] = {}
         self._documents: dict[str, Document[Any]] = {}
         self._entries: dict[str, EntryKind[Any]] = {}
@@ -62,6 +72,11 @@ class Extension(HookDecorators):
     def wraps(self) -> tuple[Wrap, ...]:
         """Its wraps, innermost first."""
         return tuple(self._wraps)
+
+    @property
+    def section_wraps(self) -> tuple[SectionWrap, ...]:
+        """Its wraps of sections, innermost first."""
+        return tuple(self._section_wraps)
 
     def add(self, *things: Any) -> None:
         """Register tasks, signals, documents, entry kinds and tools that were defined elsewhere: all of them, or none.
@@ -154,6 +169,21 @@ class Extension(HookDecorators):
             self._check_open()
             check_callback(function, "ctx, args, call_next", f"extension {self.name}: wrap of {name}")
             self._wraps.append(Wrap(name, function, self.name))
+            return function
+
+        return define
+
+    def wrap_section(self, name: str) -> Callable[[F], F]:
+        """Decorator: `async (ctx, call_next) -> str | None` renders around whichever section of that name wins;
+        `await call_next()` gives what it renders."""
+        self._check_open()
+        what = f"extension {self.name}: wrap_section"
+        check_section_name(name, f"{what} name")
+
+        def define(function: F) -> F:
+            self._check_open()
+            check_callback(function, "ctx, call_next", f"{what} {name}")
+            self._section_wraps.append(SectionWrap(name, function, self.name))
             return function
 
         return define

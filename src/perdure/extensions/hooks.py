@@ -66,6 +66,23 @@ class Wrap(msgspec.Struct, frozen=True):
     extension: str = ""
 
 
+class SectionWrap(msgspec.Struct, frozen=True):
+    """Decorates whichever section of this name the conversation ends up with."""
+
+    section: str
+    function: Callable[..., Awaitable[Any]]
+    extension: str = ""
+
+    def around(self, wrapped: Section) -> Section:
+        """The section with this around it."""
+        function = self.function
+
+        async def render(ctx: Any) -> Any:
+            return await function(ctx, lambda: wrapped.function(ctx))
+
+        return Section(wrapped.name, render, wrapped.extension)
+
+
 def check_callback(function: Any, parameters: str, what: str) -> None:
     """Refuse a hook, section or wrap that cannot be called with `parameters`, such as "ctx, call"."""
     if not callable(function):

@@ -70,7 +70,8 @@ def selected(stored: Any, default: list[str]) -> list[str]:
 
 
 def resolve(snapshot: Snapshot, extensions: Any, tools: Any, default: list[str] | None) -> Resolved:
-    """Names to code: a later tool of a name replaces an earlier one in its place, then wraps apply, then the filter."""
+    """Names to code: a later tool or section of a name replaces an earlier one in its place, then wraps apply, then the
+    filter."""
     names = selected(extensions, list(snapshot.extensions) if default is None else list(dict.fromkeys(default)))
     found = [snapshot.extensions[name] for name in names if name in snapshot.extensions]
     offered = _tools(found)
@@ -81,6 +82,9 @@ def resolve(snapshot: Snapshot, extensions: Any, tools: Any, default: list[str] 
         sections.update(extension.sections)
         for hook in extension.hooks:
             hooks.setdefault(hook.point, []).append(hook)
+    for wrap in (wrap for extension in found for wrap in extension.section_wraps):
+        if wrap.section in sections:
+            sections[wrap.section] = wrap.around(sections[wrap.section])
     unknown = [name for name in names if name not in snapshot.extensions]
     unknown += [name for name in wanted if name not in offered]
     return Resolved(
