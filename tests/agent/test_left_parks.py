@@ -80,7 +80,7 @@ async def test_a_stop_while_the_environment_closes() -> None:
         return Place(reached, go_on)
 
     async with agent([call("begin", {"ref": "main"}), "never"], parking(log)) as (harness, root):
-        harness.agent.env = env
+        harness.agent.env = env  # type: ignore[method-assign]
         await root.submit("go")
         await reached.wait()
         stopping = asyncio.ensure_future(root.abort())

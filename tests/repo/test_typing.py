@@ -15,6 +15,7 @@ from perdure import (
     ToolContext,
     ToolResult,
     Wait,
+    WakeReason,
     phase,
     task,
 )
@@ -56,6 +57,8 @@ def documents_have_the_type_they_are_declared_with() -> None:
 def parks_keep_what_they_say(ctx: ToolContext[Todos], plain: ToolContext) -> tuple[Sleep[Todos], Sleep, Wait]:
     kept: Todos = {"items": []}
     assert_type(plain, ToolContext[Any])
+    assert_type(ctx.checkpoint, Todos | None)
+    assert_type(ctx.wake, WakeReason | None)
     return Sleep(until=1.0, checkpoint=kept), Sleep(until=1.0), Wait(on=[ctx.task_id], checkpoint=5)
 
 

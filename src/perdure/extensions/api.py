@@ -18,6 +18,7 @@ from perdure.storage.records import Entry, SubmissionStatus
 from perdure.tasks.outcomes import Outcome
 from perdure.tasks.signals import Signal, SignalState
 from perdure.tasks.transaction import TaskTransaction
+from perdure.tasks.wakes import WakeReason
 
 T = TypeVar("T")
 
@@ -265,6 +266,16 @@ class ToolContext(_Reading, _Remembering, _Signalled, Protocol[C_co]):
     @property
     def models(self) -> Models:
         """Models for requests of the tool's own. What they use is reported by `ToolResult(usage=)`."""
+        ...
+
+    @property
+    def wake(self) -> WakeReason | None:
+        """Why the call runs again after it parked; None in its first run. A rerun after a crash sees the same one."""
+        ...
+
+    @property
+    def checkpoint(self) -> C_co | None:
+        """What the call parked with last; None before it ever parked."""
         ...
 
     @property
