@@ -354,6 +354,21 @@ async def test_a_key_is_a_text(key: Any) -> None:
         await send(living, id, key, "x")
 
 
+@pytest.mark.parametrize(
+    ("signal", "key"), [("a/b", "c"), ("", "c"), ("a", ""), (5, "c"), ("a", None), ("a", "\ud800")]
+)
+async def test_a_key_that_no_signal_has_made_is_not_slept_on(signal: Any, key: Any) -> None:
+    @task("s.made_up")
+    class MadeUp:
+        @phase(first=True)
+        async def run(self, run: TaskRun) -> Next[Any]:
+            return run.sleep(self.run, [SignalKey(signal, key)])
+
+    outcome = await (await Living(MadeUp).open()).ran(MadeUp())
+    assert isinstance(outcome, Faulted)
+    assert outcome.error["code"] == "invalid_decision"
+
+
 async def test_the_memos_of_keys_are_not_the_users() -> None:
     seen: list[BaseException] = []
 

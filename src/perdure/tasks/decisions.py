@@ -11,7 +11,7 @@ from perdure.base.ids import TaskId
 from perdure.base.jsonvalue import Json
 from perdure.tasks.definition import TaskDefinition
 from perdure.tasks.phases import BoundPhase, Next
-from perdure.tasks.states import Checkpoint, Policy, SignalKey, check_question
+from perdure.tasks.states import Checkpoint, Policy, SignalKey, check_signal_key
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -119,11 +119,8 @@ class Decisions:
     ) -> Next[Never]:
         """Park until a time, one of the signals, or whichever comes first. Then go on at `then`."""
         keys = _several(signals, "sleep(signals=)")
-        if not all(isinstance(key, SignalKey) for key in keys):
-            raise InvalidDecision("sleep takes a list of signal keys", hint='write Token.key("done")')
         for key in keys:
-            if key.question is not None:
-                check_question(key.question)
+            check_signal_key(key)
         if until is None and not keys:
             raise InvalidDecision("a sleep without an end", hint="give until=, signals=, or both")
         millis = None if until is None else _deadline(until)

@@ -44,6 +44,17 @@ QUESTION_BYTES: Final = 64 * 1024
 """A question is rewritten with every step of its task and sent to everyone who watches; more nobody reads."""
 
 
+def check_signal_key(key: Any) -> None:
+    """Refuse what no signal has made: stored, it would be waited for in vain, or stand for another signal's key."""
+    texts = (key.signal, key.key) if isinstance(key, SignalKey) else ()
+    if not texts or not all(isinstance(text, str) and text and jsonvalue.is_strict(text) for text in texts):
+        raise InvalidDecision("sleep takes a list of signal keys", hint='write Token.key("done")')
+    if "/" in key.signal:
+        raise InvalidDecision(f"no signal has the name {key.signal!r}", hint='write Token.key("done")')
+    if key.question is not None:
+        check_question(key.question)
+
+
 def check_question(question: Any) -> None:
     """Refuse a question that could not be stored or shown."""
     if not isinstance(question, Question) or not isinstance(question.choices, tuple | list):
