@@ -198,10 +198,21 @@ def test_the_context_comes_first_by_position() -> None:
         """Do."""
 
     for function in (nothing, by_name, anything):
-        assert refusal(function) == "tool t: its first parameter is the context"
+        assert refusal(function) == "tool t: its first parameter is the context (def name(ctx, …))"
 
 
-def test_the_contexts_annotation_is_never_looked_at() -> None:
+def test_a_context_that_was_left_out_is_missed() -> None:
+    async def t(city: str) -> None:
+        """Do."""
+
+    async def u(city: "int", country: str) -> None:
+        """Do."""
+
+    for function in (t, u):
+        assert "'city' would never be given by a model (def t(ctx, city: …))" in refusal(function)
+
+
+def test_the_contexts_annotation_is_never_evaluated() -> None:
     async def t(context: Any, a: "int") -> "str | Sleep[int]":
         """Do."""
         return ""

@@ -327,3 +327,22 @@ async def test_arguments_nested_beyond_the_bound_become_an_error_that_the_model_
     async with agent([call("keep", raw), "end"], extension) as (_, root):
         assert await ask(root) == "end"
         assert (await results(root))[0] != "kept"
+
+
+async def test_what_a_harness_cannot_be_opened_with_is_refused_at_once_with_what_to_write() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"registry": [Extension("a")]}, "registry=Registry("),
+        ({"registry": Extension("a")}, "registry=Registry("),
+        ({"models": "openai:gpt-5"}, "harness.root(model="),
+        ({"settings": {"parallel_tools": False}}, "settings=Settings("),
+    ]
+    for given, hint in wrong:
+        with pytest.raises(InvalidValue) as refused:
+            Harness.open("memory:", **given)
+        assert hint in refused.value.hint
+
+
+def test_a_session_that_is_not_open_yet_says_how_to_open_it() -> None:
+    opening: Any = Harness.open("memory:")
+    with pytest.raises(AttributeError, match="async with Harness"):
+        opening.root()

@@ -87,13 +87,23 @@ def read_signature(function: Callable[..., Any], tool: str) -> Signature:
     return Signature(found, returns, _schema(found, hints, documented, tool), description)
 
 
+_NO_CONTEXT: Final = (str, int, float, bool, list, dict, "str", "int", "float", "bool", "list", "dict")
+"""What a context is never annotated with: whoever writes that has left the context out."""
+
+
 def _parameters(function: Callable[..., Any], tool: str) -> list[inspect.Parameter]:
     parameters = list(signature_of(function).parameters.values())
     if not parameters or parameters[0].kind not in (
         inspect.Parameter.POSITIONAL_ONLY,
         inspect.Parameter.POSITIONAL_OR_KEYWORD,
     ):
-        raise InvalidDefinition(f"tool {tool}: its first parameter is the context")
+        raise InvalidDefinition(f"tool {tool}: its first parameter is the context", hint="def name(ctx, …)")
+    first = parameters[0]
+    if first.annotation in _NO_CONTEXT:  # looked at, not evaluated: it may name what is not there at run time
+        raise InvalidDefinition(
+            f"tool {tool}: its first parameter is the context, so {first.name!r} would never be given by a model",
+            hint=f"def {tool}(ctx, {first.name}: …)",
+        )
     for p in parameters[1:]:
         where = f"tool {tool}, parameter {p.name}"
         if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY):

@@ -18,7 +18,7 @@ from perdure.agent.settings import Settings
 from perdure.agent.tool_task import ToolTask
 from perdure.agent.usage import total
 from perdure.base.clock import Clock, SystemClock
-from perdure.base.errors import NotFound
+from perdure.base.errors import InvalidValue, NotFound
 from perdure.base.ids import ROOT, ConversationId, TaskId
 from perdure.base.lazy import load
 from perdure.extensions.registry import Registry
@@ -48,6 +48,9 @@ BUILTIN_TASKS: dict[str, TaskDefinition | str] = {
     NESTED: NESTED_TASK,
 }
 
+_NAME_A_MODEL = 'name it where the agent is: harness.root(model="provider:model")'
+_OPEN_IT = "async with Harness.open(…) as harness, or harness = await Harness.open(…)"
+
 
 class Opening:
     """What `Harness.open` returns: await it, or use it with `async with`."""
@@ -67,6 +70,9 @@ class Opening:
     async def __aexit__(self, *exc: object) -> None:
         assert self._harness is not None
         await self._harness.close()
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"the session is not open yet, so there is no {name!r}: {_OPEN_IT}")
 
 
 class Harness(Signalling):
@@ -104,6 +110,8 @@ class Harness(Signalling):
         environment; by default this machine. `recover=False` is for programs that open, commit a mark and close.
         Raises `StorageInUse` if another process has it open, `TooNew` if newer code wrote it.
         """
+
+        _check(registry, models, settings)
 
         async def open_it() -> Harness:
             return await _open(
@@ -244,6 +252,16 @@ class Harness(Signalling):
                     listener(wake)
                 except Exception as error:  # whoever listens must not stop what is being stored
                     self.reports.add("wake listener", error)
+
+
+def _check(registry: Any, models: Any, settings: Any) -> None:
+    """Refuse what could only fail later, with words that do not say why."""
+    if registry is not None and not isinstance(registry, Registry):
+        raise InvalidValue(f"not a registry: {registry!r:.100}", hint="registry=Registry([extension, …])")
+    if isinstance(models, str):
+        raise InvalidValue(f"models= gives access to models, {models[:100]!r} is the name of one", hint=_NAME_A_MODEL)
+    if settings is not None and not isinstance(settings, Settings):
+        raise InvalidValue(f"not settings: {settings!r:.100}", hint="settings=Settings(…)")
 
 
 async def _open(
