@@ -37,9 +37,11 @@ async def running(path: Path, config: Config, *, app: str | None = None) -> Asyn
 
 
 @asynccontextmanager
-async def marking(path: Path, config: Config) -> AsyncIterator[Harness]:
-    """A harness that only commits a mark: it schedules nothing and leaves interrupted work as it is."""
-    async with Harness.open(store(path, config), recover=False) as harness:
+async def marking(path: Path, config: Config, *, app: str | None = None) -> AsyncIterator[Harness]:
+    """A harness that only commits a mark: it schedules nothing and leaves interrupted work as it is. Without an `app`
+    it knows no names but the built-in ones."""
+    known = None if app is None else registry(app)
+    async with Harness.open(store(path, config), registry=known, recover=False) as harness:
         yield harness
 
 

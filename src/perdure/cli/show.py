@@ -2,6 +2,7 @@
 
 import json
 import sys
+from datetime import datetime
 from typing import Any
 
 import click
@@ -31,6 +32,11 @@ def table(rows: list[list[str]], header: list[str]) -> None:
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     for row in cells:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def local_time(seconds: float | None) -> str:
+    """A moment by this machine's clock, with its time zone; "-" for none."""
+    return "-" if seconds is None else datetime.fromtimestamp(seconds).astimezone().isoformat(" ", timespec="seconds")
 
 
 def shortened(text: str, length: int = 100) -> str:

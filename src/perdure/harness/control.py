@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perdure.base.errors import Error, InvalidValue
-from perdure.base.ids import ConversationId
+from perdure.base.ids import ConversationId, TaskId
 from perdure.harness.harness import Harness
 
 LINE_BYTES: Final = 64 * 1024
@@ -102,17 +102,29 @@ class ControlServer:
             task = await self._harness.actions.compact(conversation, request.get("instructions"))
             await self._harness.resume()
             return {"ok": True, "pid": os.getpid(), "task": task}
+        if request["do"] == "signal":
+            task, name = TaskId(int(request["task"])), str(request["name"])
+            result = await self._harness.signal_json(task, name, str(request["key"]), request["data"])
+            return {"ok": True, "pid": os.getpid(), "result": result}
+        if request["do"] == "answer":
+            result = await self._harness.answer(
+                str(request["question"]), request["answer"], note=str(request["note"]), by=str(request["by"])
+            )
+            return {"ok": True, "pid": os.getpid(), "result": result}
         raise InvalidValue(f"no such request: {request['do']!r}")
 
 
 async def ask_owner(address: str, request: dict[str, Any]) -> dict[str, Any]:
     """Send one request to an owner. Raises `ControlError`."""
+    line = json.dumps(request).encode() + b"\n"
+    if len(line) > LINE_BYTES:
+        raise ControlError(f"a request of {len(line):,} bytes; the owner takes {LINE_BYTES:,}", hint="send a reference")
     try:
         reader, writer = await asyncio.open_unix_connection(address, limit=LINE_BYTES)
     except OSError as error:
         raise ControlError(f"the session's owner does not answer at {address}: {error}") from error
     try:
-        writer.write(json.dumps(request).encode() + b"\n")
+        writer.write(line)
         await writer.drain()
         line = await asyncio.wait_for(reader.readline(), ANSWER_SECONDS)
     except (OSError, TimeoutError) as error:

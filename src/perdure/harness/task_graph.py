@@ -39,7 +39,7 @@ class TaskGraphSource:
         whole = await self._whole_records(storage)
         rows: dict[str, Json] = {}
         for number, (id, task) in enumerate(sorted(self._tasks.items())):
-            rows[str(id)] = _row(whole.get(id, task), await self._conversations(storage, id))
+            rows[str(id)] = task_row(whole.get(id, task), await self._conversations(storage, id))
             if number % PAGE == PAGE - 1:
                 await asyncio.sleep(0)
         return {"tasks": rows}
@@ -79,10 +79,10 @@ class TaskGraphSource:
                     del rows[key]
                     ops.append({"op": "remove", "path": f"/tasks/{key}"})
             elif old is None:
-                rows[key] = _row(task, [])
+                rows[key] = task_row(task, [])
                 ops.append({"op": "add", "path": f"/tasks/{key}", "value": rows[key]})
             else:
-                rows[key] = new = _row(task, old["conversations"])
+                rows[key] = new = task_row(task, old["conversations"])
                 ops.extend(
                     {"op": "replace", "path": f"/tasks/{key}/{field}", "value": new[field]}
                     for field in new
@@ -96,7 +96,7 @@ class TaskGraphSource:
         return Step({"tasks": rows}, ops, [], []) if ops else None
 
 
-def _row(task: Task | LiveTask, conversations: list[int]) -> dict[str, Any]:
+def task_row(task: Task | LiveTask, conversations: list[int]) -> dict[str, Any]:
     """What the graph shows of a task."""
     state = state_of(task) if isinstance(task, Task) else None
     checkpoint = getattr(state, "checkpoint", None)
