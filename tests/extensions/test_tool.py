@@ -88,7 +88,7 @@ def test_name_and_description_can_be_given() -> None:
 
 @pytest.mark.parametrize("name", ["", "a b", "a.b", "ä", "a" * 65, "../x", "a\n"])
 def test_a_name_that_some_provider_refuses_is_refused(name: str) -> None:
-    assert refusal(run_ci, name=name) == f"not a tool name: {name!r} (1 to 64 letters, digits, _ and -)"
+    assert refusal(run_ci, name=name) == f"not a tool name: {name!a} (1 to 64 letters, digits, _ and -)"
 
 
 def test_a_lambda_needs_a_name() -> None:
