@@ -217,3 +217,10 @@ async def test_a_command_survives_the_end_of_the_thread_that_started_it(tmp_path
     out, _ = await child.communicate()
     assert out == b"0\n"
     assert (tmp_path / "late").exists()
+
+
+async def test_a_working_directory_that_is_not_there_is_named_as_it_was_given(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    with pytest.raises(FileNotThere) as refused:
+        await LocalEnv(missing).exec("true")
+    assert str(refused.value) == f"{missing} does not exist"

@@ -57,7 +57,12 @@ class LocalEnv:
             raise EnvError("an empty command")
         inherited = os.environ if self._provider_keys else without_provider_keys(os.environ)
         return execution.start(
-            argv, cwd=self._path(cwd or "."), env={**inherited, **(env or {})}, stdin=stdin, timeout=timeout, tag=tag
+            argv,
+            cwd=self._path(cwd) if cwd else self._cwd,
+            env={**inherited, **(env or {})},
+            stdin=stdin,
+            timeout=timeout,
+            tag=tag,
         )
 
     async def reap(self, tag: str) -> tuple[str, ...]:
