@@ -254,3 +254,28 @@ async def test_a_stop_while_it_is_held_back_runs_nothing() -> None:
         assert await harness.signal(id, Approval, KEY, True) == "closed"
         assert (await results(root))[0].startswith("aborted: ")
     assert ran == []
+
+
+async def test_a_gate_that_does_not_answer_is_named_with_its_age() -> None:
+    ran: list[Any] = []
+    clock, thinking, answer = FakeClock(), Extension("thinking"), asyncio.Event()
+
+    @thinking.before_tool
+    async def ponder(ctx: HookContext, asked: ToolCall) -> None:
+        await answer.wait()
+
+    def gates(harness: Harness) -> list[Any]:
+        return [row["gate"] for row in harness.inspect()["tasks"] if "gate" in row]
+
+    async with agent(TURNS, shop(ran), thinking, clock=clock) as (harness, root):
+        submission = await root.submit("buy tea")
+        await settle()
+        await clock.jump_to(clock.now() + 5 * HOUR)
+        (shown,) = gates(harness)
+        assert "thinking" in shown["name"]
+        assert shown["seconds"] == 5 * HOUR
+        assert ran == []
+        answer.set()
+        await submission.wait()
+        assert gates(harness) == []
+    assert ran == ["tea"]

@@ -101,3 +101,43 @@ async def test_nothing_is_left_of_a_park_that_was_stored_or_refused() -> None:
         await settle()
         assert harness.agent.left_parks == {}
     assert log == []
+
+
+async def test_a_clean_up_that_takes_its_time_is_no_code_that_ignores_the_stop() -> None:
+    ext, cleaning, go_on = Extension("left", signals=[Done]), asyncio.Event(), asyncio.Event()
+
+    @ext.tool
+    async def begin(ctx: Any) -> Any:
+        """Begin something outside."""
+        return Sleep(signals=[Done.key("done")])
+
+    @begin.cancel
+    async def clean(ctx: Any) -> None:
+        cleaning.set()
+        await go_on.wait()
+
+    async with agent([call("begin"), "never"], ext) as (harness, root):
+        await root.submit("go")
+        await settle()
+        stopping = asyncio.ensure_future(root.abort())
+        await cleaning.wait()
+        (row,) = [row for row in harness.inspect()["tasks"] if row["kind"] == "perdure.tool"]
+        assert row["cleans_up"]
+        assert "ignores_cancellation" not in row
+        go_on.set()
+        await stopping
+
+
+@pytest.mark.parametrize("by_signal", [True, False])
+async def test_the_host_is_told_when_the_code_that_would_clean_up_is_gone(by_signal: bool) -> None:
+    async with agent([call("begin", {"ref": "main"}), "fine"], parking([])) as (harness, root):
+        submission = await root.submit("go")
+        await settle()
+        (id,) = [t.id for t in harness.tasks.index.tasks.values() if t.kind == "perdure.tool"]
+        harness.agent.registry.uninstall("left")
+        if by_signal:
+            await harness.signal(id, Done, "done", "x")
+            await submission.wait()
+        else:
+            await root.abort()
+        assert reports(harness) == ["tool begin: cancel"]

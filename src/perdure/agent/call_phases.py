@@ -22,6 +22,7 @@ from perdure.agent.nested import end_nested
 from perdure.agent.parking import Park, Resumed, decide_gate, decide_park, is_unfit, stored_park
 from perdure.agent.usage import book
 from perdure.base.delta import Operation
+from perdure.base.errors import NotFound
 from perdure.base.text import well_formed
 from perdure.extensions.results import ToolResult, bounded_text
 from perdure.models.messages import ToolCall
@@ -89,6 +90,7 @@ class CallPhases:
         call = await self.find(run)
         site = await call_site(run.host, run, call)
         if site is None:
+            _tell_of_leftovers(run, call, resumed)
             return await self._finish(run, call, _unavailable(call), gone=True)
         policy = "safe" if replay == site.tool.replay == "safe" else "unsafe"
         resumed = msgspec.structs.replace(resumed, wake=run.wake)
@@ -105,6 +107,7 @@ class CallPhases:
         call = await self.find(run)
         site = await call_site(run.host, run, call)
         if site is None:
+            _tell_of_leftovers(run, call, resumed)
             return await self._finish(run, call, await interrupted(run), gone=True)
         leftovers = await reap(site)
         if replay == "safe" and site.tool.replay == "safe" and not await self.is_abandoned(run):
@@ -122,11 +125,13 @@ class CallPhases:
         agent: Agent = run.host
         call = await self.find(run)
         site = await call_site(agent, run, call)
+        parked = agent.left_parks.pop(run.task_id, None) or stored_park(run)
         if site is not None:
             await reap(site)
-            parked = agent.left_parks.pop(run.task_id, None) or stored_park(run)
             if parked is not None:
                 await cancel_parked(site, *parked)
+        elif parked is not None:
+            _tell_of_leftovers(run, call, parked[1])
         result = error_result("aborted", "the call was stopped" + await committed_output(run))
         names = await agent.names(run.conversation_id)
         for point in ("on_abort", "after_tool"):
@@ -195,6 +200,13 @@ class CallPhases:
         if result.usage is not None:
             await book(tx, run.conversation_id, "tools", call.name, result.usage)
         return await self.store(tx, run, call, result)
+
+
+def _tell_of_leftovers(run: TaskRun, call: ToolCall, resumed: Resumed | None) -> None:
+    """The host learns that what a parked call began outside may still be there: the code that could end it is gone."""
+    if resumed is not None:
+        gone = NotFound(f"no tool {call.name!r} is here to clean up after a call that had parked")
+        run.host.report(f"tool {call.name}: cancel", gone)
 
 
 def _unavailable(call: ToolCall) -> ToolResult:

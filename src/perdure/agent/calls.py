@@ -110,6 +110,7 @@ async def ask_gates(site: CallSite, call: ToolCall) -> ToolCall | ToolResult | H
         return call
     for gate in gates:
         context = HookContext(site.agent, site.run, site.names)
+        site.agent.asking[site.run.task_id] = gate.name, site.agent.session.clock.now()
         try:
             shown = call.replace(arguments=own_copy(call.arguments))
             async with asyncio.timeout(site.agent.settings.gate_timeout) as limit:
@@ -122,6 +123,7 @@ async def ask_gates(site: CallSite, call: ToolCall) -> ToolCall | ToolResult | H
             site.agent.report(f"gate {gate.name}", error)
             return error_result("blocked", f"gate {gate.name} failed: {error}")
         finally:
+            site.agent.asking.pop(site.run.task_id, None)
             await close_quietly(site.agent, context)
         if isinstance(answer, Block):
             return error_result("blocked", str(answer.reason))

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from perdure.agent.agent import Agent
 from perdure.harness.reports import Reports
 from perdure.session.session import Session
 from perdure.storage.records import Task
@@ -9,7 +10,7 @@ from perdure.tasks.states import Completing, Sleeping, Terminal, state_of
 from perdure.tasks.tasks import Tasks
 
 
-def inspection(session: Session[Any], tasks: Tasks, reports: Reports) -> dict[str, Any]:
+def inspection(session: Session[Any], agent: Agent, tasks: Tasks, reports: Reports) -> dict[str, Any]:
     """Live tasks with what they wait for, blocked ones with the reason, the line, recent reports."""
     now = session.clock.now()
     scheduler = tasks.scheduler
@@ -41,7 +42,12 @@ def inspection(session: Session[Any], tasks: Tasks, reports: Reports) -> dict[st
         if task.id in scheduler.blocked:
             row["blocked"] = scheduler.blocked[task.id]
         if task.id in scheduler.invocations and task.abort_requested:
-            row["ignores_cancellation"] = True
+            row["cleans_up" if scheduler.invocations[task.id].in_abort else "ignores_cancellation"] = True
+        if task.id in tasks.host.asking:
+            gate, since = tasks.host.asking[task.id]
+            row["gate"] = {"name": gate, "seconds": max(0.0, now - since)}
+        if (asked := agent.asked_gates.get(task.id)) is not None:
+            row["gate"] = {"name": asked[0], "since": asked[1], "age": max(now - asked[1], 0.0)}
         live.append(row)
     wake = tasks.wake()
     return {
