@@ -14,7 +14,7 @@ from typing import Any
 
 from perdure import Extension, Harness, Registry, SectionContext, ToolContext
 from perdure.env.errors import FileNotThere
-from perdure.events import RunEnd, ToolEnd, ToolStart
+from perdure.events import SubmissionChanged, ToolEnd, ToolStart
 from perdure.testing.scripted_model import ScriptedModel, call, say
 from perdure.tools import coding_tools, search_tools
 
@@ -58,7 +58,7 @@ async def ask(conversation: Any, text: str) -> str:
                     print(f"  > {name} {arguments.get('command') or arguments.get('path') or arguments.get('pattern')}")
                 case ToolEnd(is_error=True):
                     print("    failed")
-                case RunEnd():
+                case SubmissionChanged(id=submission.id, status="done" | "unanswered"):
                     break
     return (await submission.wait()).text
 
