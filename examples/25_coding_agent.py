@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from perdure import Extension, Harness, Registry, SectionContext, ToolContext
+from perdure import Extension, Harness, Registry, SectionContext, ToolContext, Unanswered
 from perdure.env.errors import FileNotThere
 from perdure.events import SubmissionChanged, ToolEnd, ToolStart
 from perdure.testing.scripted_model import ScriptedModel, call, say
@@ -68,11 +68,14 @@ async def real(text: str, model: str) -> None:
     async with build(Path.home() / ".small-agent.db") as harness:
         root = await harness.root(model=model)
         await root.configure(model=model, cwd=str(Path.cwd()))
-        print(await ask(root, text))
+        try:
+            print(await ask(root, text))
+        except Unanswered as error:
+            print(error, file=sys.stderr)
 
 
 BROKEN = "def add(a, b):\n    return a - b\n\n\nassert add(2, 2) == 4, 'wrong'\n"
-TURNS = [
+TURNS: list[Any] = [
     [call("read", {"path": "add.py"}), call("bash", {"command": "python3 add.py"})],
     call("edit", {"path": "add.py", "old_text": "a - b", "new_text": "a + b"}),
     call(
