@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from perdure import Extension, Harness, Registry, SectionContext, ToolContext, Unanswered
+from perdure import Conversation, Extension, Harness, Registry, SectionContext, ToolContext, Unanswered
 from perdure.env.errors import FileNotThere
 from perdure.events import SubmissionChanged, ToolEnd, ToolStart
 from perdure.testing.scripted_model import ScriptedModel, call, say
@@ -48,7 +48,7 @@ def build(store: str | Path, models: Any = None) -> Any:
     return Harness.open(store, registry=registry, models=models)
 
 
-async def ask(conversation: Any, text: str) -> str:
+async def ask(conversation: Conversation, text: str) -> str:
     """One input; its tool calls are shown as they come and go."""
     async with conversation.events() as events:
         submission = await conversation.submit(text)
