@@ -2,7 +2,7 @@
 
 import pytest
 
-from perdure.testing.crash import Scenario, explore
+from perdure.testing.crash import Scenario, Stop, explore, live_through
 from perdure.testing.scenario_tasks import TASKS
 from perdure.testing.scenarios import CONVERSATIONS
 from perdure.testing.scenarios_agents import AGENTS
@@ -36,6 +36,13 @@ def test_a_scenario_survives_a_crash_at_every_commit_on_sqlite(scenario: Scenari
 def test_a_scenario_that_is_run_anew_survives_some_crashes(scenario: Scenario) -> None:
     place = EVERY.index(scenario)
     explore(scenario, [STORAGES[place % len(STORAGES)]], stride=STRIDE, seed=place)
+
+
+@pytest.mark.slow
+def test_nothing_is_undone_for_a_stop_that_never_reached_the_disk() -> None:
+    scenario = next(one for one in WAITING if one.name == "stop while a build is waited for, never again")
+    for commit in range(5, 10):
+        live_through(scenario, "power", [Stop(commit, "unflushed")])
 
 
 @pytest.mark.long

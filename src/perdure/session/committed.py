@@ -99,6 +99,7 @@ class CommittedReads:
         return poisoned
 
     async def _wait_flushed(self) -> None:
+        """Return once everything committed so far is stored; raises if it never will be."""
         flush = self._last_flush
-        if flush is not None and not flush.done():
+        if flush is not None and not flush.cancelled() and (not flush.done() or flush.exception() is not None):
             await asyncio.shield(flush)
