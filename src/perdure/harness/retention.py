@@ -8,6 +8,8 @@ from perdure.tasks.tasks import Tasks
 
 SHORTEST_PAUSE: Final = 1.0
 """Seconds between two looks at least."""
+PAUSE_AT_WORK: Final = 60.0
+"""Seconds between two looks at most while something is kept only because work goes on in it."""
 
 
 class Retention:
@@ -32,13 +34,13 @@ class Retention:
         if self._cancel is not None:
             self._cancel()
 
-    def _arm(self) -> None:
+    def _arm(self, at_least: float = SHORTEST_PAUSE) -> None:
         retention = self._agent.settings.retention
         oldest = self._agent.transcripts.oldest_use()
         if retention is None or oldest is None or self._cancel is not None or self._stopped:
             return
         pause = oldest + retention - self._clock.monotonic()
-        self._cancel = self._clock.call_at(self._clock.now() + max(pause, SHORTEST_PAUSE), self._look)
+        self._cancel = self._clock.call_at(self._clock.now() + max(pause, at_least), self._look)
 
     def _look(self) -> None:
         self._cancel = None
@@ -50,4 +52,4 @@ class Retention:
         busy = {task.conversation for task in at_work if task is not None}
         for id in self._agent.transcripts.forget_idle(self._clock.monotonic() - retention, busy):
             self._agent.forget(id)
-        self._arm()
+        self._arm(max(SHORTEST_PAUSE, min(retention, PAUSE_AT_WORK)) if busy else SHORTEST_PAUSE)
