@@ -62,7 +62,6 @@ async def main() -> None:
         watching = asyncio.create_task(render())
         first = await (await root.submit("I have to pack")).wait()
         await (await root.submit("and to book the train")).wait()
-        assert first.entry_id is not None
         print("prompts:     ", [request.system for request in model.requests])
         fork = await root.fork(first.entry_id)
         answer = await (await fork.submit("What is on my list?")).wait()

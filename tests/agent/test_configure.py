@@ -138,7 +138,6 @@ async def test_the_hosts_defaults_are_read_live() -> None:
 async def test_a_fork_keeps_the_agent_as_it_was_at_the_entry() -> None:
     async with agent(["one", "two"], instructions="old") as (_, root):
         first = await (await root.submit("a")).wait()
-        assert first.entry_id is not None
         await root.configure(instructions="new")
         await ask(root, "b")
         fork = await root.fork(first.entry_id)

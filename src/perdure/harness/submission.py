@@ -12,10 +12,11 @@ from perdure.storage.records import SubmissionStatus
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """The answer to a submission: its text, its entry, the tokens of the response that gave it."""
+    """The answer to a submission: its text, its entry, the tokens of the response that gave it. A write that is placed
+    answers itself."""
 
     text: str
-    entry_id: EntryId | None
+    entry_id: EntryId
     usage: Usage | None = None
     attachments: tuple[Attachment, ...] = ()
     """Images that the model made, in order; `harness.file` gives their bytes."""
@@ -47,8 +48,7 @@ class Submission:
         settled = await self.settled()
         if settled.status != "done":
             raise Unanswered(settled.reason or "unanswered", settled.detail)
-        if settled.answer is None:
-            return Answer("", None)
+        assert settled.answer is not None, "what is done names its answer"
         messages = await self._messages(settled.answer)
         message = messages[0] if messages else None
         if not isinstance(message, AssistantMessage):
