@@ -22,7 +22,8 @@ async def main() -> None:
         before = session.seq
         async with session.transaction() as tx:
             first = tx.append_entry(ROOT, Note("bring an umbrella"))
-            print("read back before the commit:", (await tx.entry(Note, first)).text)
+            note = await tx.entry(Note, first)
+            print("read back before the commit:", note and note.text)
         print("commits made:", session.seq - before)
 
         try:

@@ -51,7 +51,7 @@ def extension(folder: Path) -> Extension:
 
 
 async def work(folder: Path) -> None:
-    turns = [[call("pay"), call("ship"), call("look")], say("Paid; the shipping has to be checked.")]
+    turns: list[Any] = [[call("pay"), call("ship"), call("look")], say("Paid; the shipping has to be checked.")]
     registry = Registry([extension(folder)])
     async with Harness.open(folder / "agent.db", registry=registry, models=ScriptedModel.by_progress(turns)) as harness:
         root = await harness.root(model="scripted:model")

@@ -6,6 +6,7 @@ With a key in OPENAI_API_KEY and without `base_url`, the same program asks the r
 import asyncio
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from perdure import Extension, Harness, ProviderModels, Registry, Text, ToolContext
 from perdure.testing.fake_openai import FakeOpenAI
@@ -19,7 +20,7 @@ async def weather(ctx: ToolContext, city: str) -> str:
     return f"sunny in {city}"
 
 
-TURNS = [
+TURNS: list[dict[str, Any]] = [
     {"thinking": "I have a tool for that.", "calls": [{"name": "weather", "arguments": {"city": "Graz"}}]},
     {"text": "Sunny.", "usage": {"prompt_tokens": 900, "completion_tokens": 12}},
     {

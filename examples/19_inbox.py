@@ -41,7 +41,7 @@ async def main() -> None:
             print("withdrawn:", (await paint.settled()).reason)
         async with root.watch() as watch:
             print("waits:", waiting(watch.value))
-        said = [m.content for m in await root.messages() if type(m).__name__ == "UserMessage"]
+        said = [message.text for message in await root.messages() if message.role == "user"]
         print("said:", said)
 
 

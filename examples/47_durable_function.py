@@ -40,7 +40,7 @@ def opening(path: Path, clock: FakeClock) -> Any:
 
 
 async def parked(harness: Harness, id: TaskId) -> None:
-    while harness.tasks.known(id).status != "sleeping":
+    while (task := harness.tasks.known(id)) is None or task.status != "sleeping":
         await asyncio.sleep(0.005)
 
 
