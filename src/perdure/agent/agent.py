@@ -75,8 +75,6 @@ class Agent:
         """Parks that calls returned and that are not stored yet: arguments and what was to be kept."""
         self.asking: dict[TaskId, tuple[str, float]] = {}
         """Gates that have not answered yet, by the call that they hold back: their names, and since when they think."""
-        self.asked_gates: dict[TaskId, tuple[str, float]] = {}
-        """Gates that have not answered yet: by the call that waits, which gate and since when."""
         self.session_tag = hashlib.sha256(session.storage.location.encode()).hexdigest()[:12]
         """Names this session in the marks of processes that its calls start."""
         self.handle: Callable[[ConversationId], Any] | None = None

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from perdure.agent.agent import Agent
 from perdure.harness.reports import Reports
 from perdure.session.session import Session
 from perdure.storage.records import Task
@@ -10,7 +9,7 @@ from perdure.tasks.states import Completing, Sleeping, Terminal, state_of
 from perdure.tasks.tasks import Tasks
 
 
-def inspection(session: Session[Any], agent: Agent, tasks: Tasks, reports: Reports) -> dict[str, Any]:
+def inspection(session: Session[Any], tasks: Tasks, reports: Reports) -> dict[str, Any]:
     """Live tasks with what they wait for, blocked ones with the reason, the line, recent reports."""
     now = session.clock.now()
     scheduler = tasks.scheduler
@@ -46,8 +45,6 @@ def inspection(session: Session[Any], agent: Agent, tasks: Tasks, reports: Repor
         if task.id in tasks.host.asking:
             gate, since = tasks.host.asking[task.id]
             row["gate"] = {"name": gate, "seconds": max(0.0, now - since)}
-        if (asked := agent.asked_gates.get(task.id)) is not None:
-            row["gate"] = {"name": asked[0], "since": asked[1], "age": max(now - asked[1], 0.0)}
         live.append(row)
     wake = tasks.wake()
     return {
