@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 
 import pytest
 
-from perdure import ROOT, Attachment, Document, Extension, Harness, InvalidValue, Text, ToolResult
+from perdure import ROOT, Attachment, Document, Extension, Harness, InvalidValue, Registry, Text, ToolResult
 from perdure.models.messages import ToolResultMessage, UserMessage
 from perdure.session.entries import entry
 from perdure.storage.memory import MemoryStorage
@@ -345,3 +345,14 @@ def test_a_session_that_is_not_open_yet_says_how_to_open_it() -> None:
     opening: Any = Harness.open("memory:")
     with pytest.raises(AttributeError, match="async with Harness"):
         opening.root()
+
+
+async def test_what_a_program_holds_is_named_when_it_is_printed(tmp_path: Path) -> None:
+    registry = Registry([Extension("ops"), Extension("shop")])
+    path = tmp_path / "a.db"
+    async with Harness.open(path, registry=registry, models=ScriptedModel(["hello"])) as harness:
+        root = await harness.root(model=MODEL)
+        submission = await root.submit("hi")
+        assert f"{registry} {root}" == "Registry(['ops', 'shop']) Conversation(1)"
+        assert repr(harness).startswith("Harness(") and str(path) in repr(harness)
+        assert repr(submission) == f"Submission({submission.id})"

@@ -58,6 +58,9 @@ class Registry:
         for extension in extensions:
             self.install(extension)
 
+    def __repr__(self) -> str:
+        return f"Registry({list(self._snapshot.extensions)})"
+
     def install(self, extension: Extension) -> None:
         """Install or replace; freezes the extension. Raises `InvalidDefinition` and changes nothing if it clashes."""
         if not isinstance(extension, Extension):

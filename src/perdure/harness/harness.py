@@ -92,6 +92,9 @@ class Harness(Signalling):
         session.listeners.append(self._published)
         self._stop_watching = agent.registry.on_change(tasks.code_changed)
 
+    def __repr__(self) -> str:
+        return f"Harness({self.session.storage.location!r})"
+
     @classmethod
     def open(
         cls,
