@@ -354,5 +354,6 @@ async def test_what_a_program_holds_is_named_when_it_is_printed(tmp_path: Path) 
         root = await harness.root(model=MODEL)
         submission = await root.submit("hi")
         assert f"{registry} {root}" == "Registry(['ops', 'shop']) Conversation(1)"
-        assert repr(harness).startswith("Harness(") and str(path) in repr(harness)
+        assert repr(harness).startswith("Harness(")
+        assert str(path) in repr(harness)
         assert repr(submission) == f"Submission({submission.id})"
