@@ -46,7 +46,7 @@ QUESTION_BYTES: Final = 64 * 1024
 
 def check_signal_key(key: Any) -> None:
     """Refuse what no signal has made: stored, it would be waited for in vain, or stand for another signal's key."""
-    texts = (key.signal, key.key) if isinstance(key, SignalKey) else ()
+    texts: tuple[Any, ...] = (key.signal, key.key) if isinstance(key, SignalKey) else ()
     if not texts or not all(isinstance(text, str) and text and jsonvalue.is_strict(text) for text in texts):
         raise InvalidDecision("sleep takes a list of signal keys", hint='write Token.key("done")')
     if "/" in key.signal:
