@@ -101,5 +101,17 @@ class CommittedReads:
     async def _wait_flushed(self) -> None:
         """Return once everything committed so far is stored; raises if it never will be."""
         flush = self._last_flush
-        if flush is not None and not flush.cancelled() and (not flush.done() or flush.exception() is not None):
-            await asyncio.shield(flush)
+        if flush is None or flush.cancelled():
+            return
+        try:
+            if not flush.done():
+                await asyncio.shield(flush)
+            else:
+                flush.result()
+        except Error as error:
+            self._poison(error)  # whoever looks in this very round of the loop finds it lost, too
+            raise self._poisoned() from error
+
+    def _poison(self, error: BaseException) -> None:
+        """A commit failed: nothing more can be stored."""
+        raise NotImplementedError
