@@ -121,7 +121,7 @@ def test_ctrl_c_stops_in_good_order_and_the_work_can_go_on(tmp_path: Path) -> No
         output, errors = asking.communicate(timeout=30)
         assert asking.returncode == 130
         assert json.loads(output.splitlines()[0])["type"] == "submitted"
-        assert errors.strip() == "stopped"
+        assert errors.split("\n") == ["the input is stored: `perdure resume s` goes on with it", "", "stopped", ""]
         assert cli.run("resume", "s").stdout == "done\n"
 
 
@@ -162,3 +162,10 @@ def test_an_attached_image_reaches_the_model_and_is_named_in_the_log(tmp_path: P
     assert [part["type"] for part in parts] == ["text", "image_url", "text"]
     assert parts[2]["text"] == "[notes.md]\n# Colours\n"
     assert "square.png" in cli.run("log", "see").stdout
+
+
+def test_without_a_stdin_nothing_is_read_from_it(tmp_path: Path) -> None:
+    asking = Cli(tmp_path).start("ask", "-", preexec_fn=lambda: os.close(0))
+    _, errors = asking.communicate(timeout=30)
+    assert asking.returncode == 1
+    assert errors.startswith("error: there is no stdin")

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from perdure.cli.config import Config, load_config
 from perdure.cli.deliver import delivered
 from perdure.cli.open import marking, reading
 from perdure.cli.session_names import find_session
-from perdure.cli.show import emit, local_time, say, shortened, table
+from perdure.cli.show import emit, local_time, piped, say, shortened, table
 from perdure.harness import questions
 from perdure.harness.control import ask_owner
 from perdure.harness.questions import OpenQuestion, shown
@@ -49,7 +48,7 @@ def command(session: str, question: str | None, value: str | None, note: str, by
     if value is None:
         return _show(_one(found, question), as_json)
     id = _named(found, question)
-    given = sys.stdin.read().strip() if value == "-" else value
+    given = piped().strip() if value == "-" else value
     result, told = asyncio.run(_answer(config, path, id, given, note, by))
     return delivered(result, told, as_json)
 

@@ -4,7 +4,6 @@ import asyncio
 import mimetypes
 import os
 import secrets
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from perdure.cli.config import Config, load_config, pick_model
 from perdure.cli.open import running
 from perdure.cli.progress import follow
 from perdure.cli.session_names import new_session
-from perdure.cli.show import emit, note, say
+from perdure.cli.show import emit, note, piped, say
 from perdure.harness.conversation import Conversation
 from perdure.harness.harness import Harness
 from perdure.harness.submission import Submission
@@ -58,7 +57,7 @@ def command(
     git diff | perdure ask -
     """
     config = load_config()
-    content = sys.stdin.read() if text == "-" else text
+    content = piped() if text == "-" else text
     if not content.strip():
         raise InvalidValue("the input is empty")
     if name is None:
@@ -115,8 +114,12 @@ async def _give_agent(
 
 async def answer(harness: Harness, root: Conversation, submission: Submission, name: str, as_json: bool) -> int:
     """Follow a submission to its end and print the answer."""
-    async with follow(root, as_json):
-        await submission.settled()
+    try:
+        async with follow(root, as_json):
+            await submission.settled()
+    except asyncio.CancelledError:
+        note(f"the input is stored: `perdure resume {name}` goes on with it")
+        raise
     try:
         found = await submission.wait()
     except Unanswered as error:

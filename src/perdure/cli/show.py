@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from perdure.base.errors import InvalidValue
 from perdure.base.text import printable
 
 
@@ -18,6 +19,13 @@ def say(text: str = "") -> None:
 def note(text: str) -> None:
     """A line of progress on stderr."""
     click.echo(printable(text), err=True)
+
+
+def piped() -> str:
+    """What comes on stdin, to its end."""
+    if sys.stdin is None:
+        raise InvalidValue("there is no stdin to read from", hint="give the text itself instead of `-`")
+    return sys.stdin.read()
 
 
 def emit(value: Any) -> None:

@@ -1,7 +1,6 @@
 """`perdure signal`: deliver a value to a task, whoever has the session open."""
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from perdure.cli.config import Config, load_config
 from perdure.cli.deliver import delivered
 from perdure.cli.open import marking
 from perdure.cli.session_names import find_session
+from perdure.cli.show import piped
 from perdure.harness.control import ask_owner
 from perdure.harness.signalling import signal_token
 from perdure.storage.lock import read_owner
@@ -45,7 +45,7 @@ def command(session: str, task: int, name: str, key: str, value: str, app: str |
 
 def read_json(value: str) -> Any:
     """The value of an argument, or of stdin for `-`. A usage error if it is no strict JSON."""
-    text = sys.stdin.read() if value == "-" else value
+    text = piped() if value == "-" else value
     try:
         found = jsonvalue.decode(text)
         jsonvalue.check(found)
