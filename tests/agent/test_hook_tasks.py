@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from perdure import (
+    ROOT,
     Extension,
+    Next,
     RunAnswer,
     TaskRun,
     Terminate,
@@ -178,3 +180,26 @@ async def test_a_round_that_ends_its_run_has_an_answer_that_stands() -> None:
         assert (await (await root.submit("go")).settled()).status == "done"
         await root.wait_idle()
         assert log == ["hooks asked", "a runs"]
+
+
+@task("talk.tell", version=1)
+class Tell:
+    """Says something to its conversation, once however often it runs."""
+
+    @phase(first=True)
+    async def begin(self, run: TaskRun) -> Next[Any]:
+        mine, other = run.conversation(), run.conversation(ROOT)
+        first = await mine.submit("late news", request_id=f"tell:{run.task_id}")
+        again = await other.submit("late news", request_id=f"tell:{run.task_id}")
+        return run.complete([mine.id, other.id, first.id == again.id])
+
+
+async def test_a_task_talks_to_a_conversation_in_its_own_name() -> None:
+    async with agent(["noted"], Extension("talk", tasks=[Tell])) as (harness, root):
+        await harness.resume()
+        async with harness.session.transaction() as tx:
+            id = tx.create_task(Tell(), conversation=root.id, background=True)
+        outcome = await harness.tasks.wait(id)
+        assert outcome.result(list[Any]) == [root.id, root.id, True]
+        await root.wait_idle()
+        assert [message.text for message in await root.messages()] == ["late news", "noted"]

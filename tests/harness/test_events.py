@@ -196,3 +196,8 @@ def test_every_event_is_json_and_comes_back(kind: Any) -> None:
     encoded = msgspec.json.encode(event)
     assert msgspec.json.decode(encoded)["type"] == kind.__struct_config__.tag
     assert msgspec.json.decode(encoded, type=AnyEvent) == event
+
+
+def test_an_event_tells_its_type_as_it_is_encoded() -> None:
+    event = MessageStart(seq=3, kind="perdure.assistant", model="scripted:model")
+    assert event.type == msgspec.json.decode(msgspec.json.encode(event))["type"] == "message_start"

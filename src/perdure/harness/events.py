@@ -16,6 +16,11 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field
     seq: int
     """The commit."""
 
+    @property
+    def type(self) -> str:
+        """Its name, as it is encoded: snapshot, run_start, …"""
+        return str(self.__struct_config__.tag)
+
 
 class Snapshot(Event, frozen=True, tag="snapshot", gc=False):
     """The whole view: at first, and again whenever a consumer missed something."""

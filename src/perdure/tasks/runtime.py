@@ -118,6 +118,15 @@ class TaskRun(Decisions):
         value: T | None = await self._tasks.session.snapshot(document, scope_id, key=key)
         return value
 
+    def conversation(self, id: ConversationId | None = None) -> Any:
+        """A handle on a conversation, by default the task's own: to submit to it, to read it.
+
+        A phase may run again, so submit with a `request_id` made from `task_id`. `notify=(run.task_id, key)` wakes a
+        sleep on `SubmissionSettled.key(key)`. Do not wait in memory for the run that waits for this task.
+        """
+        self.check_running()
+        return self.host.handle(self.conversation_id if id is None else id)
+
     @property
     def record(self) -> Task:
         """The task's record as of the newest commit."""
