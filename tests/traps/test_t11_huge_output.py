@@ -12,10 +12,11 @@ import pytest
 MEMORY_MB = 300
 """What the kernel lets the process have as data of its own (RLIMIT_DATA: heap and private writable mappings, whether
 touched or not), and what may ever be resident. Not the address space: that also counts what is only reserved, the
-stacks of threads and the text of libraries, which depends on the machine and not on what a tool writes."""
+stacks of threads and the text of libraries, which depends on the machine and not on what a tool writes. What was
+resident is read as VmHWM, which an exec resets: ru_maxrss would begin with that of the process that runs the tests."""
 
 AGENT = """
-import asyncio, json, resource, sys
+import asyncio, json, re, resource, sys
 from perdure import Extension, Harness, Registry
 from perdure.agent.documents import LiveDoc
 from perdure.testing.scripted_model import ScriptedModel, call, say
@@ -58,7 +59,7 @@ async def main(tool, arguments, path):
         result = str((await root.messages())[-2].content)
     print(json.dumps({"answer": answer.text, "result": result, "frames": frames,
         "asked": max(len(str(request)) for request in model.requests),
-        "resident": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+        "resident": int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024}))
 
 resource.setrlimit(resource.RLIMIT_DATA, (int(sys.argv[1]) * 2**20,) * 2)
 asyncio.run(main(sys.argv[2], json.loads(sys.argv[3]), sys.argv[4]))

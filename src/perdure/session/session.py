@@ -204,7 +204,11 @@ class Session(CommittedReads, Generic[X]):
         finally:
             self.line.release()
         flush.add_done_callback(lambda done: self._flushed(commit, done))
-        await asyncio.shield(flush)
+        try:
+            await asyncio.shield(flush)
+        except Error as error:
+            self._poison(error)  # a flush that was done at once: its callback comes a round later
+            raise
 
     def _flushed(self, commit: Commit, flush: asyncio.Future[int]) -> None:
         error = asyncio.CancelledError() if flush.cancelled() else flush.exception()
