@@ -109,6 +109,8 @@ class Call(msgspec.Struct, kw_only=True):
     held: bool = False
     created: float = 0.0
     started: float | None = None
+    pokes: int = 0
+    """How often its task was told of something decided for it (see `pokes`)."""
     queued: int = 0
     """Place in the order of waiting for admission; 0: it does not wait."""
     model: str | None = None
@@ -320,9 +322,7 @@ def _family(name: str, type: Any) -> Document[Any]:
     return document_family(f"perdure.agents.{name}", type, scope="session")
 
 
-CountersDoc: Document[Any] = Document(
-    "perdure.agents.counters", Counters, scope="session", initial=lambda: {"senders": {}}
-)
+CountersDoc: Document[Any] = Document("perdure.agents.counters", Counters, scope="session", initial=Counters)
 WorkflowDoc = _family("workflow", Workflow)
 """By wid."""
 LiveDoc = _family("live", dict)
@@ -343,6 +343,8 @@ RequestDoc = _family("request", Request)
 """By request id."""
 NoticeDoc = _family("notice", Notice)
 """By notice id."""
+OpenNoticeDoc = _family("open-notice", dict)
+"""By `session/id`: notices that are open or not presented. The value is empty."""
 EventDoc = _family("event", Event)
 """By `event_key` of its number."""
 ExhaustedDoc = _family("exhausted", Exhausted)
