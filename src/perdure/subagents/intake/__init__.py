@@ -1,0 +1,1 @@
+"""Requests, from their files to their decisions."""
