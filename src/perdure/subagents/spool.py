@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from perdure.subagents.processes import is_running, start_time
 from perdure.subagents.paths import StateRoot, encoded
+from perdure.subagents.processes import is_running, start_time
 
 Kind = Literal[
     "run", "revise", "steer", "notify", "follow-up", "answer", "model", "stop", "drain", "resume", "stop-all", "pause",

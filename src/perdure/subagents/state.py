@@ -242,10 +242,9 @@ class Request(msgspec.Struct, kw_only=True):
     decided: float | None = None
     applied: bool | None = None
     reply: dict[str, Any] = {}
-    body: dict[str, Any] = {}
-    """Dropped once decided, but for what retries are compared with."""
     wid: str | None = None
-    targets: list[str] = []
+    key: str | None = None
+    """The call that it was applied to."""
 
 
 class Notice(msgspec.Struct, kw_only=True):

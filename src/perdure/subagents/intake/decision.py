@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from perdure import TaskTransaction
+from perdure import InvalidValue, TaskTransaction
 from perdure.subagents import rows
 from perdure.subagents.names import Address, call_of, parse_address
 from perdure.subagents.state import Call, Request, RequestDoc, TombstoneDoc, Workflow, WorkflowDoc
@@ -70,7 +70,7 @@ def addresses(workflow: Workflow) -> list[str]:
 def _address(text: Any) -> Address:
     try:
         return parse_address(text)
-    except (TypeError, ValueError) as error:
+    except (TypeError, InvalidValue) as error:
         raise Rejected(f"not an address: {text!r:.200}") from error
 
 

@@ -1,0 +1,157 @@
+"""Asking the orchestrator for something, and learning what was decided; from the command line, a tool, or a program."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Final, Literal
+
+import msgspec
+
+from perdure import StorageError
+from perdure.session.reader import SessionReader, read_session
+from perdure.subagents import rows, starter
+from perdure.subagents.digest import request_digest
+from perdure.subagents.intake.server import LINE_BYTES
+from perdure.subagents.names import check_request_id, new_request_id
+from perdure.subagents.paths import StateRoot
+from perdure.subagents.spool import Kind, Outbox, Sent
+from perdure.subagents.state import Notice, Request, RequestDoc
+
+WAIT_SECONDS: Final = 10.0
+"""How long a tool waits for a decision; a command waits longer."""
+
+
+class Outcome(msgspec.Struct, kw_only=True):
+    """What became of a request.
+
+    `applied` and `rejected` are decisions, made once and for ever. `conflict`: another content was recorded under this
+    id before, and nothing of this one was. `pending`: it is recorded and not decided yet; ask again under the same id.
+    """
+
+    request: str
+    state: Literal["applied", "rejected", "conflict", "pending"]
+    reply: dict[str, Any] = {}
+    digest: str = ""
+    created: bool = False
+    """False where the id was decided before this was asked."""
+    wid: str | None = None
+
+
+class Client:
+    """One sender. Keep it for as long as requests of one order are sent."""
+
+    def __init__(
+        self, root: StateRoot, sender: str, *, via: str = "", origin: str | None = None, listed: str | None = None
+    ) -> None:
+        self.root = root
+        self.sender = sender
+        self._via = via
+        self._origin = origin
+        self._listed = listed
+        self._outbox = Outbox(root, sender)
+
+    async def ask(
+        self,
+        kind: Kind,
+        body: dict[str, Any],
+        *,
+        request: str | None = None,
+        targets: list[str] | None = None,
+        wait: float = WAIT_SECONDS,
+    ) -> Outcome:
+        """Record a request, and wait at most `wait` seconds for its decision.
+
+        A request with an id may be sent again after any failure: the first submission decides. Raises `InvalidValue`
+        for a bad id, `OSError` if it cannot be recorded; then nothing was.
+        """
+        id = new_request_id() if request is None else check_request_id(request)
+        digest = request_digest(kind, body, targets or [])
+        if request is not None:
+            known = await self.known(id)
+            if known is not None:
+                return _outcome(known, digest, created=False)
+        self._outbox.record(
+            Sent(
+                request=id, kind=kind, body=body, sender=self.sender, via=self._via, origin=self._origin,
+                listed=self._listed, targets=targets or [],
+            )
+        )  # fmt: skip
+        return await self.outcome(id, digest, wait)
+
+    async def outcome(self, request: str, digest: str, wait: float) -> Outcome:
+        """Wait for the decision of a recorded request; starts the orchestrator if none runs."""
+        try:
+            async with asyncio.timeout(wait):
+                await starter.ensure(self.root)
+                found = await self._call({"op": "decided", "request": request, "wait": wait})
+        except (TimeoutError, OSError, starter.NotStarted) as error:
+            why = "" if isinstance(error, TimeoutError) else str(error)
+            return Outcome(request=request, state="pending", digest=digest, reply={"reason": why} if why else {})
+        if "request" not in found:
+            return Outcome(request=request, state="pending", digest=digest)
+        return _outcome(msgspec.convert(found["request"], Request), digest, created=True)
+
+    async def known(self, request: str) -> Request | None:
+        """A request's decision, if there is one. Starts nothing."""
+        async with reading(self.root) as reader:
+            return None if reader is None else await rows.read(reader, RequestDoc, request)
+
+    async def _call(self, line: dict[str, Any]) -> dict[str, Any]:
+        async with connection(self.root) as (reader, writer):
+            await say(writer, line)
+            answer: dict[str, Any] = json.loads(await reader.readline() or b"{}")
+            return answer
+
+    async def presented(self, notice: Notice) -> None:
+        """Tell that a notice's revision is stored in its session."""
+        await starter.ensure(self.root)
+        await self._call({"op": "presented", "id": notice.id, "rev": notice.rev})
+
+
+@asynccontextmanager
+async def reading(root: StateRoot) -> AsyncIterator[SessionReader | None]:
+    """The orchestrator's rows, read-only, whether it runs or not; None where there never was one."""
+    if not root.store.exists():
+        yield None
+        return
+    try:
+        opened = read_session(root.store)
+        reader = await opened.__aenter__()
+    except StorageError:
+        if root.store.exists():
+            raise
+        yield None
+        return
+    try:
+        yield reader
+    finally:
+        await opened.__aexit__(None, None, None)
+
+
+@asynccontextmanager
+async def connection(root: StateRoot) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A connection to the running orchestrator. Raises `OSError` if none listens."""
+    reader, writer = await asyncio.open_unix_connection(str(root.socket), limit=LINE_BYTES)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+async def say(writer: asyncio.StreamWriter, line: dict[str, Any]) -> None:
+    """Send one line."""
+    writer.write(msgspec.json.encode(line) + b"\n")
+    await writer.drain()
+
+
+def _outcome(found: Request, digest: str, *, created: bool) -> Outcome:
+    if found.digest and found.digest != digest:
+        return Outcome(
+            request=found.request, state="conflict", digest=found.digest, wid=found.wid,
+            reply={"error": "another content was recorded under this id before", "digest": found.digest},
+        )  # fmt: skip
+    return Outcome(
+        request=found.request, state="applied" if found.applied else "rejected", reply=found.reply, digest=digest,
+        created=created, wid=found.wid,
+    )  # fmt: skip

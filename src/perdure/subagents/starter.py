@@ -1,0 +1,97 @@
+"""Starting the orchestrator: a process of its own, which outlives whoever started it."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from typing import Any, Final
+
+import msgspec
+
+from perdure import Error
+from perdure.subagents.paths import HOME_VARIABLE, StateRoot
+from perdure.subagents.processes import is_running
+
+START_SECONDS: Final = 30.0
+MODULE: Final = "perdure.subagents.orchestrator"
+
+
+class OrchestratorCard(msgspec.Struct, kw_only=True):
+    """What the running orchestrator tells of itself, on its socket and in `orchestrator.json`."""
+
+    pid: int
+    started: str
+    version: str
+    protocol: int
+    since: float
+    stats: dict[str, Any] = {}
+
+
+class NotStarted(Error):
+    """The orchestrator could not be started. What was recorded is kept and decided by the next one."""
+
+    code = "not_started"
+
+
+def running(root: StateRoot) -> OrchestratorCard | None:
+    """The orchestrator that runs now, by its card; None if there is none. Starts nothing."""
+    try:
+        card = msgspec.json.decode(root.about.read_bytes(), type=OrchestratorCard)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return card if is_running(card.pid, card.started) else None
+
+
+def reachable(root: StateRoot) -> bool:
+    """Whether somebody listens on the orchestrator's socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(root.socket))
+        except OSError:
+            return False
+    return True
+
+
+def spawn(root: StateRoot) -> subprocess.Popen[bytes]:
+    """Start the process. A second one finds the store taken and exits with 0."""
+    root.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    environment = {**os.environ, HOME_VARIABLE: str(root.path)}
+    for name in ("PERDURE_EXEC", "PERDURE_CALL", "PERDURE_EXECUTION", "PERDURE_SESSION"):
+        environment.pop(name, None)  # it must not end with the work that asked for it
+    with open(root.path / "orchestrator.log", "ab") as log:
+        return subprocess.Popen(
+            [sys.executable, "-m", MODULE],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=environment,
+            cwd="/",
+            start_new_session=True,
+        )
+
+
+async def ensure(root: StateRoot, timeout: float = START_SECONDS) -> None:
+    """Return once an orchestrator listens; start one if none does. Raises `NotStarted`."""
+    if reachable(root):
+        return
+    process = spawn(root)
+    deadline = time.monotonic() + timeout
+    while not reachable(root):
+        code = process.poll()
+        if code not in (None, 0):
+            raise NotStarted(
+                f"the orchestrator ended with {code}: {_last_words(root)}", hint=f"see {root.path / 'orchestrator.log'}"
+            )
+        if time.monotonic() > deadline:
+            raise NotStarted("the orchestrator does not answer", hint="it may be stopped, or starting slowly")
+        await asyncio.sleep(0.02)
+
+
+def _last_words(root: StateRoot) -> str:
+    try:
+        lines = (root.path / "orchestrator.log").read_text("utf-8", "replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""
