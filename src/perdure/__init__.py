@@ -9,9 +9,7 @@ from perdure.agent.entries import (
     ToolResultEntry,
     UserEntry,
 )
-from perdure.agent.notify import SubmissionSettled
 from perdure.agent.settings import Budget, CompactionSettings, Settings
-from perdure.agent.submissions import Settled
 from perdure.base.clock import DAY, HOUR, MINUTE, Clock, SystemClock
 from perdure.base.drafts import plain
 from perdure.base.errors import (
@@ -62,6 +60,7 @@ from perdure.extensions.results import (
     ToolRound,
     Wait,
 )
+from perdure.extensions.settled import Settled, SubmissionSettled
 from perdure.harness.compaction import Compacted, Compaction
 from perdure.harness.conversation import Conversation
 from perdure.harness.harness import Harness

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from perdure.agent.submissions import Settled
+from perdure import Settled
 from perdure.testing.crash import Process, Scenario, explore, live_through
 from perdure.testing.laws import LawBroken
 from perdure.testing.scenarios import SLOW, tools

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from perdure.agent.submissions import Settled
+from perdure import Settled
 from perdure.base.errors import StorageError
 from perdure.base.ids import ROOT, SubmissionId
 from perdure.models.messages import decode_messages

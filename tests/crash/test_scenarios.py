@@ -10,9 +10,10 @@ from perdure.testing.scenarios_compaction import COMPACTIONS
 from perdure.testing.scenarios_gates import GATES
 from perdure.testing.scenarios_hooks import HOOKS
 from perdure.testing.scenarios_people import PEOPLE
+from perdure.testing.scenarios_subagents import SUBAGENTS
 from perdure.testing.scenarios_waiting import WAITING
 
-EVERY = [*CONVERSATIONS, *TASKS, *HOOKS, *COMPACTIONS, *AGENTS, *WAITING, *GATES, *PEOPLE]
+EVERY = [*CONVERSATIONS, *TASKS, *HOOKS, *COMPACTIONS, *AGENTS, *WAITING, *GATES, *PEOPLE, *SUBAGENTS]
 STORAGES = ("memory", "process", "power", "jsonl")
 STRIDE = 4
 """Runs of their own, on one store after the other, are made at some commits only: they cost twice what snapshots cost,

@@ -10,10 +10,11 @@ from perdure.agent.calls import answer_message
 from perdure.agent.entries import UserEntry, put
 from perdure.agent.hooks import copy_of, decisions, has_hooks, start_all, task_list
 from perdure.agent.runs import count_turn, finish_run
-from perdure.agent.submissions import Settled, input_draft, queued_items
+from perdure.agent.submissions import input_draft, queued_items
 from perdure.base.errors import InvalidValue
 from perdure.base.ids import EntryId, TaskId
 from perdure.extensions.results import Continue, RunAnswer
+from perdure.extensions.settled import Settled
 from perdure.models.messages import Content, UserMessage
 from perdure.tasks.decisions import Next
 from perdure.tasks.outcomes import Completed

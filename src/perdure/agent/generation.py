@@ -13,8 +13,8 @@ from perdure.agent.room import was_placed
 from perdure.agent.rounds import ask_after_tools, end_round, start_next_call
 from perdure.agent.runs import close_run, go_on_after_abort
 from perdure.agent.streaming import keep_partial
-from perdure.agent.submissions import Settled
 from perdure.base.ids import EntryId, TaskId
+from perdure.extensions.settled import Settled
 from perdure.tasks.decisions import Next
 from perdure.tasks.definition import phase, task
 from perdure.tasks.runtime import TaskRun

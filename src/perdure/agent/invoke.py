@@ -65,15 +65,10 @@ async def _result(
     made: list[Any] = []
     try:
         returned = await _wrapped(site, context, made, arguments)(arguments)
-        own = any(returned is value for value in made)
-        plain = None if type(returned).__module__ == "builtins" else type(returned)
-        result = normalized(returned, site.tool.signature.returns if own else plain)
     except LOST:
         raise
     except ToolError as error:
         return ToolResult(bounded_text(well_formed(error.what)), is_error=True)
-    except InvalidValue as error:
-        return error_result("tool_error", f"the result cannot be stored: {error}")
     except asyncio.CancelledError:
         if site.run.abort_requested or being_cancelled():
             raise
@@ -82,6 +77,12 @@ async def _result(
         site.agent.report(f"tool {site.tool.name}", error)
         text = error.what if isinstance(error, Error) else str(error)
         return error_result("tool_error", bounded_text(well_formed(f"{type(error).__name__}: {text}")))
+    own = any(returned is value for value in made)
+    plain = None if type(returned).__module__ == "builtins" else type(returned)
+    try:
+        result = normalized(returned, site.tool.signature.returns if own else plain)
+    except InvalidValue as error:
+        return error_result("tool_error", f"the result cannot be stored: {error}")
     if isinstance(result, Sleep | Wait) and not any(result is value for value in made):
         return error_result("invalid_park", "a wrap never parks: the tool itself did not return this")
     return result

@@ -1,14 +1,9 @@
 """Telling a task that a submission was settled."""
 
-from typing import Final
-
-from perdure.agent.submissions import Settled, settled_of
+from perdure.agent.submissions import settled_of
 from perdure.base.ids import TaskId
-from perdure.tasks.signals import Signal
+from perdure.extensions.settled import SubmissionSettled
 from perdure.tasks.transaction import TaskTransaction
-
-SubmissionSettled: Final[Signal[Settled]] = Signal("perdure.submission_settled", schema=Settled)
-"""Delivered to the task that a submission names as `notify=(task_id, key)`, in the commit that settles it."""
 
 
 async def notify_settled(tx: TaskTransaction) -> None:

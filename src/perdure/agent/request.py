@@ -24,9 +24,9 @@ from perdure.agent.room import make_room, start_compaction
 from perdure.agent.rounds import ready_calls, start_round
 from perdure.agent.runs import clear_attempt, close_run, finish_run
 from perdure.agent.streaming import Partial, keep_partial, stream_answer
-from perdure.agent.submissions import Settled
 from perdure.agent.usage import book
 from perdure.base.ids import ConversationId, EntryId
+from perdure.extensions.settled import Settled
 from perdure.models.errors import ContextTooLong, ModelError
 from perdure.models.messages import AssistantMessage, ToolCall, ToolResultMessage
 from perdure.models.protocol import Deferred, Event, Model

@@ -6,10 +6,11 @@ from perdure.agent.agent import Agent
 from perdure.agent.documents import LiveDoc
 from perdure.agent.entries import ResetEntry, put
 from perdure.agent.runs import finish_run, place_queued
-from perdure.agent.submissions import Draft, Settled, queued_items, write_draft
+from perdure.agent.submissions import Draft, queued_items, write_draft
 from perdure.base.errors import InvalidValue
 from perdure.base.ids import ConversationId
 from perdure.base.text import well_formed
+from perdure.extensions.settled import Settled
 from perdure.models.messages import UserMessage
 from perdure.tasks.decisions import Next
 from perdure.tasks.runtime import TaskRun

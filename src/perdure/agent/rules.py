@@ -8,8 +8,8 @@ from perdure.agent.compactions import COMPACTION, show_ended
 from perdure.agent.documents import LiveDoc
 from perdure.agent.runs import close_run
 from perdure.agent.streaming import keep_partial
-from perdure.agent.submissions import Settled
 from perdure.base.errors import InvalidValue
+from perdure.extensions.settled import Settled
 from perdure.models.messages import decode_messages
 from perdure.storage.records import Task
 from perdure.tasks.outcomes import AnyOutcome, Completed

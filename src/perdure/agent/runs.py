@@ -5,7 +5,6 @@ from typing import Any
 from perdure.agent.documents import LiveDoc, no_run
 from perdure.agent.settings import Settings
 from perdure.agent.submissions import (
-    Settled,
     dequeue,
     enqueue,
     place,
@@ -15,6 +14,7 @@ from perdure.agent.submissions import (
 )
 from perdure.base.delta import Operation
 from perdure.base.ids import ConversationId, EntryId, SubmissionId, TaskId
+from perdure.extensions.settled import Settled
 from perdure.storage.records import Submission
 from perdure.tasks.transaction import TaskTransaction
 

@@ -10,6 +10,7 @@ from perdure.agent.entries import UserEntry, put
 from perdure.base import jsonvalue
 from perdure.base.errors import Busy, InvalidValue, RequestConflict
 from perdure.base.ids import ConversationId, EntryId, SubmissionId, TaskId
+from perdure.extensions.settled import Settled
 from perdure.models.messages import Attachment, Content, Text, UserMessage, decode_messages
 from perdure.session.entries import encode_entry
 from perdure.storage.records import Submission
@@ -21,15 +22,6 @@ REQUEST_ID_LENGTH: Final = 200
 """Characters of a request id at most."""
 
 _content_decoder = msgspec.json.Decoder(str | list[Content])
-
-
-class Settled(msgspec.Struct, frozen=True):
-    """How a submission ended. `answer` is the entry of the answer; `reason` a stable word, `detail` says more."""
-
-    status: Literal["done", "unanswered"]
-    answer: EntryId | None = None
-    reason: str | None = None
-    detail: str | None = None
 
 
 class Draft(msgspec.Struct, frozen=True):

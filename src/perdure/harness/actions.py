@@ -10,9 +10,10 @@ from perdure.agent.documents import LiveDoc
 from perdure.agent.generation import Generation
 from perdure.agent.room import start_compaction
 from perdure.agent.runs import arrive, withdraw_queued
-from perdure.agent.submissions import Draft, Settled, admit, dequeue, settle, settled_of
+from perdure.agent.submissions import Draft, admit, dequeue, settle, settled_of
 from perdure.base.errors import Error, NotFound
 from perdure.base.ids import ConversationId, EntryId, SubmissionId, TaskId
+from perdure.extensions.settled import Settled
 from perdure.harness.compaction import Compacted
 from perdure.harness.keys import check_key, take_key, under_key
 from perdure.session.publication import Publication

@@ -4,9 +4,10 @@ from typing import Any
 
 import msgspec
 
-from perdure.agent.submissions import Settled, settled_of
+from perdure.agent.submissions import settled_of
 from perdure.base.errors import NotFound, Unanswered
 from perdure.base.ids import ConversationId, EntryId, SubmissionId
+from perdure.extensions.settled import Settled
 from perdure.models.messages import AssistantMessage, Attachment, Message, Usage, decode_messages, text_of
 from perdure.storage.records import SubmissionStatus
 

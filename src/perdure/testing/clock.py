@@ -45,8 +45,11 @@ class FakeClock:
         return self._alarms[0][0] if self._alarms else None
 
     async def advance(self, seconds: float) -> None:
-        """Move forward, calling each alarm at its own time and letting the woken code run in between."""
-        await self.jump_to(self._now + seconds)
+        """Move forward, calling each alarm at its own time and letting the woken code run in between.
+
+        To the microsecond: sums of steps come to the moments that they name, and not to just before them.
+        """
+        await self.jump_to(round(self._now + seconds, 6))
 
     async def jump_to(self, when: float) -> None:
         """Move to a moment. Going back moves only the wall clock, never the monotonic one."""

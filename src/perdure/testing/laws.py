@@ -20,11 +20,12 @@ from perdure.agent.documents import InboxDoc, LiveDoc, UsageDoc
 from perdure.agent.entries import AssistantEntry, UserEntry
 from perdure.agent.pairing import check_pairing
 from perdure.agent.rules import GENERATION
-from perdure.agent.submissions import Settled, settled_of
+from perdure.agent.submissions import settled_of
 from perdure.agent.usage import TOKENS
 from perdure.base import jsonvalue
 from perdure.base.errors import InvalidValue
 from perdure.base.ids import ConversationId, SubmissionId, TaskId
+from perdure.extensions.settled import Settled
 from perdure.harness.conversation import Conversation
 from perdure.harness.harness import Harness
 from perdure.models.messages import AssistantMessage, Usage, decode_messages

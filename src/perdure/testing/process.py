@@ -6,8 +6,9 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Sized
 from copy import deepcopy
 from typing import Any, Final
 
-from perdure.agent.submissions import Settled, WhenBusy
+from perdure.agent.submissions import WhenBusy
 from perdure.base.ids import ConversationId, SubmissionId, TaskId
+from perdure.extensions.settled import Settled
 from perdure.harness.conversation import Conversation
 from perdure.harness.harness import Harness
 from perdure.harness.submission import Submission

@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from perdure.agent.notify import SubmissionSettled
 from perdure.base.ids import ROOT, TaskId
 from perdure.extensions.api import ToolContext
 from perdure.extensions.extension import Extension
 from perdure.extensions.registry import Registry
 from perdure.extensions.results import Sleep, Wait
+from perdure.extensions.settled import SubmissionSettled
 from perdure.models.messages import ToolResultMessage
 from perdure.tasks.decisions import Next
 from perdure.tasks.definition import phase, task
