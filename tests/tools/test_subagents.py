@@ -11,6 +11,7 @@ from perdure import ROOT, Conversation, Harness, InvalidDefinition, Registry, To
 from perdure.models.protocol import ModelRequest
 from perdure.testing.scripted_model import ScriptedModel, call, say
 from perdure.tools import Role, ask_person, subagents
+from perdure.tools.subagent_team import MemberDoc
 
 Turn = Callable[[ModelRequest], Any]
 
@@ -284,8 +285,6 @@ async def test_a_fork_has_no_subagents_of_its_own() -> None:
         fork = await root.fork(entries[-1].id)
         answer = await (await fork.submit("And here?")).wait()
         assert "ana" in answer.text, "what was said is said"
-        from perdure.tools.subagent_team import MemberDoc
-
         assert await harness.session.document_keys(MemberDoc, fork.id) == []
 
 

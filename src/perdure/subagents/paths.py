@@ -1,12 +1,10 @@
-"""Where a state root keeps what. The root is `PERDURE_HOME`, by default the platform's folder for state."""
+"""Where a state root keeps what. The root is `PERDURE_HOME`, by default below `XDG_STATE_HOME`."""
 
 import hashlib
 import os
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
-
-import platformdirs
 
 HOME_VARIABLE: Final = "PERDURE_HOME"
 LONG_KEY: Final = 100
@@ -17,7 +15,8 @@ class StateRoot:
     """The folder of one orchestrator. Compared by its real path, so a link to it is the same root."""
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
-        given = path or os.environ.get(HOME_VARIABLE) or platformdirs.user_state_dir("perdure-agents")
+        state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+        given = path or os.environ.get(HOME_VARIABLE) or f"{state}/perdure/agents"
         self.path: Final = Path(os.path.realpath(os.path.expanduser(given)))
 
     def __repr__(self) -> str:
