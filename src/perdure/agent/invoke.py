@@ -74,18 +74,25 @@ async def _result(
             raise
         return error_result("tool_error", "the tool cancelled itself")
     except Exception as error:
-        site.agent.report(f"tool {site.tool.name}", error)
-        text = error.what if isinstance(error, Error) else str(error)
-        return error_result("tool_error", bounded_text(well_formed(f"{type(error).__name__}: {text}")))
+        return _raised(site, error)
     own = any(returned is value for value in made)
     plain = None if type(returned).__module__ == "builtins" else type(returned)
     try:
         result = normalized(returned, site.tool.signature.returns if own else plain)
     except InvalidValue as error:
         return error_result("tool_error", f"the result cannot be stored: {error}")
+    except Exception as error:
+        return _raised(site, error)
     if isinstance(result, Sleep | Wait) and not any(result is value for value in made):
         return error_result("invalid_park", "a wrap never parks: the tool itself did not return this")
     return result
+
+
+def _raised(site: CallSite, error: Exception) -> ToolResult:
+    """What the model reads of code that raised; the host gets a report."""
+    site.agent.report(f"tool {site.tool.name}", error)
+    text = error.what if isinstance(error, Error) else str(error)
+    return error_result("tool_error", bounded_text(well_formed(f"{type(error).__name__}: {text}")))
 
 
 def _wrapped(site: CallSite, context: ToolContext, made: list[Any], stored: dict[str, Any]) -> Next:

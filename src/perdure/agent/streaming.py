@@ -1,7 +1,7 @@
 """One model request: the stream, its partial answers as committed state, the whole response at the end."""
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -20,6 +20,9 @@ from perdure.models.unicode import Stitch, parse_arguments
 from perdure.tasks.runtime import TaskRun
 from perdure.tasks.transaction import TaskTransaction
 
+FEW: Final = 48
+"""Characters that are worth a commit of their own: its bytes on the wire are then below three times the text."""
+
 
 class Partial:
     """An answer while it streams: blocks as JSON, and the operations since they were last committed."""
@@ -32,6 +35,8 @@ class Partial:
         self._new: list[int] = []
         self._stitches: dict[tuple[int, str], Stitch] = {}
         self._shown = False
+        self.waiting = 0
+        """Characters that came since the operations were taken."""
 
     def add(self, event: Event) -> None:
         """Take one delta."""
@@ -77,6 +82,7 @@ class Partial:
 
     def _forget(self) -> None:
         self._pending = {}
+        self.waiting = 0
         self._new = []
 
     def _block(self, index: int, empty: dict[str, Any]) -> int:
@@ -93,6 +99,7 @@ class Partial:
             return
         self.blocks[at][field].append(text)
         self._pending.setdefault((at, field), []).append(text)
+        self.waiting += len(text)
 
     def _settled_block(self, at: int) -> dict[str, Any]:
         return {
@@ -159,9 +166,11 @@ class Progress:
         self._clock = clock
         self._last = clock.monotonic()
 
-    @property
-    def due(self) -> bool:
-        return bool(self._clock.monotonic() - self._last >= self._interval)
+    def due(self, waiting: int) -> bool:
+        """Whether to commit now. Few characters wait for more, up to twice the interval: every commit is told to
+        everyone who watches, and its envelope takes some 90 bytes."""
+        passed = self._clock.monotonic() - self._last
+        return bool(passed >= self._interval and (waiting >= FEW or passed >= 2 * self._interval))
 
     async def commit(self, ops: list[Operation]) -> None:
         """Publish the operations now."""
@@ -189,7 +198,7 @@ async def stream_answer(
                         keep_files(tx, event.message, event.files)
                 return sound(event.message)
             partial.add(event)
-            if progress.due:
+            if progress.due(partial.waiting):
                 await progress.commit(partial.take_operations())
             if run.ended:
                 raise InvocationEnded("the task's invocation has ended")
