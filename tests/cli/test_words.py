@@ -53,6 +53,7 @@ def test_mistakes_get_a_clear_word_and_no_session(tmp_path: Path) -> None:
         assert "certain: nothing was stored" in done.stderr
     assert cli.run("log").returncode == 2
     assert cli.run("nosuch").returncode == 2
+    assert "Did you mean 'sessions'" in cli.run("session").stderr
     assert cli.json("sessions") == []
 
 

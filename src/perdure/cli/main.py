@@ -1,5 +1,6 @@
 """`perdure`: finds the command, imports only that one, turns errors into words and exit codes."""
 
+import difflib
 import importlib
 import sys
 from typing import Any, Final
@@ -37,6 +38,15 @@ class LazyGroup(click.Group):
             return None
         command: click.Command = importlib.import_module(found[0]).command
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], COMMANDS, 2)
+            if near:
+                error.message += f" Did you mean {' or '.join(map(repr, near))}?"
+            raise
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
