@@ -23,7 +23,7 @@ from tests.env import sshd
 
 pytestmark = pytest.mark.slow
 
-BEATS = "echo $PERDURE_CALL > tag; (setsid sh -c 'while :; do echo x >> beat; sleep 0.1; done' &); sleep 1111"
+BEATS = "echo $PERDURE_TOOL_CALL > tag; (setsid sh -c 'while :; do echo x >> beat; sleep 0.1; done' &); sleep 1111"
 CHILD = """
 import asyncio, sys
 from pathlib import Path
@@ -148,5 +148,5 @@ def sizes_of(paths: list[Path]) -> list[int]:
 
 async def survivor(tag: Path, folder: Path) -> asyncio.subprocess.Process:
     """A process that carries the call's tag."""
-    env = os.environ | {"PERDURE_CALL": (await LocalEnv(folder).read(str(tag))).decode().strip()}
+    env = os.environ | {"PERDURE_TOOL_CALL": (await LocalEnv(folder).read(str(tag))).decode().strip()}
     return await asyncio.create_subprocess_exec("sleep", "1111", env=env)

@@ -9,7 +9,7 @@ import signal
 import time
 from typing import Final, NamedTuple
 
-TAG_VARIABLE: Final = "PERDURE_CALL"
+TAG_VARIABLE: Final = "PERDURE_TOOL_CALL"
 """Marks what a call starts; its executions may be many."""
 EXECUTION_VARIABLE: Final = "PERDURE_EXECUTION"
 """Marks what one execution starts."""
@@ -39,6 +39,11 @@ def reap(tag: str) -> tuple[str, ...]:
 def end_execution(mark: str, session: int | None) -> tuple[str, ...]:
     """The same for what a killed launcher has left: by its mark, or in the session that it led."""
     return _end(EXECUTION_VARIABLE, mark, session)
+
+
+def end_marked(variable: str, value: str) -> tuple[str, ...]:
+    """The same for any variable that marks what somebody started."""
+    return _end(variable, value, None)
 
 
 def _end(variable: str, value: str, session: int | None) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from perdure import Signal, SignalKey, TaskId, TaskTransaction
 from perdure.subagents.rows import put_call
 from perdure.subagents.state import Call
 
-Poked: Signal[Any] = Signal("perdure.agents.poked", schema=dict)
+Poked: Signal[Any] = Signal("agents.poked", schema=dict)
 
 
 def next_poke(call: Call) -> SignalKey[Any]:

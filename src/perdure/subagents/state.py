@@ -318,10 +318,10 @@ class Tombstone(msgspec.Struct, kw_only=True):
 
 
 def _family(name: str, type: Any) -> Document[Any]:
-    return document_family(f"perdure.agents.{name}", type, scope="session")
+    return document_family(f"agents.{name}", type, scope="session")
 
 
-CountersDoc: Document[Any] = Document("perdure.agents.counters", Counters, scope="session", initial=Counters)
+CountersDoc: Document[Any] = Document("agents.counters", Counters, scope="session", initial=Counters)
 WorkflowDoc = _family("workflow", Workflow)
 """By wid."""
 LiveDoc = _family("live", dict)

@@ -21,7 +21,7 @@ from perdure.subagents.state import Request, RequestDoc
 
 RETRY_SECONDS: Final = 5.0
 """When what could not be decided for want of something is tried again."""
-SenderDoc: Document[Any] = document_family("perdure.agents.sender", int, scope="session")
+SenderDoc: Document[Any] = document_family("agents.sender", int, scope="session")
 """By folder: the number of the newest request that was decided."""
 
 Decide = Callable[[TaskTransaction, Sent, Engine], Awaitable[Reply]]
