@@ -256,6 +256,22 @@ async def test_readers_do_not_keep_the_log_from_being_written_into_the_file(
     assert not (tmp_path / "s.db-wal").exists()
 
 
+async def test_a_commit_ends_the_checkpoint_that_never_saw_the_end_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "CHECKPOINT_PAGES", 20)
+    monkeypatch.setattr(store_module, "_checkpoint_file", lambda path: None)
+    store = SqliteStorage(tmp_path / "s.db", durability="process")
+    await store.open()
+    script = await begin(store)
+    for _ in range(200):
+        await script.commit(entries=[script.entry(1, data=b'"' + b"x" * 4000 + b'"')])
+        if store._checkpoint is not None:
+            store._checkpoint.join()
+    assert (tmp_path / "s.db-wal").stat().st_size < 60 * 4200
+    await store.close()
+
+
 async def test_an_update_leaves_a_large_input_alone(process: SqliteStorage, tmp_path: Path) -> None:
     script = await begin(process)
     task = script.task(1, input=b'"' + b"x" * 100_000 + b'"')

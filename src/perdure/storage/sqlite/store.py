@@ -24,8 +24,6 @@ BUSY_SECONDS: Final = 10.0
 """How long a commit waits for another process that holds the file's write lock."""
 CHECKPOINT_PAGES: Final = 1000
 """Pages of 4 KiB in the write-ahead log after which it is written into the file, beside the commits."""
-LONGEST_LOG_PAGES: Final = 4 * CHECKPOINT_PAGES
-"""Pages of the log after which a commit itself finishes the checkpoint: most of it was done beside it by then."""
 SCHEMA: Final = os.path.join(os.path.dirname(__file__), "schema.sql")
 COMMIT_THREAD: Final = "perdure-commit"
 
@@ -168,18 +166,22 @@ class SqliteStorage(SqliteReads):
 
     def _log_grew(self, connection: apsw.Connection, name: str, pages: int) -> int:
         """After each commit, in whichever thread made it. A checkpoint runs beside the commits, on a connection of its
-        own; under commits without a pause it never sees the end of the log, so now and then one runs between two."""
+        own; under commits without a pause it never sees the end of the log, so the first commit after it writes the
+        few pages that came meanwhile. Then the log begins anew: it is quicker to flush where it need not grow."""
         if pages < self._checkpoint_at - CHECKPOINT_PAGES:
             self._checkpoint_at = CHECKPOINT_PAGES  # the log began anew
-        if pages >= LONGEST_LOG_PAGES:
-            with contextlib.suppress(apsw.Error):  # a reader may hold the log: the next commit tries again
-                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        elif pages >= self._checkpoint_at and (self._checkpoint is None or not self._checkpoint.is_alive()):
-            self._checkpoint_at = pages + CHECKPOINT_PAGES
+        if pages < self._checkpoint_at or (self._checkpoint is not None and self._checkpoint.is_alive()):
+            return apsw.SQLITE_OK
+        if self._checkpoint is None:
             self._checkpoint = threading.Thread(
                 target=_checkpoint_file, args=(self._path,), name="perdure-checkpoint", daemon=True
             )
             self._checkpoint.start()
+        else:
+            self._checkpoint = None
+            self._checkpoint_at = pages + CHECKPOINT_PAGES  # should a reader hold the log, the next round tries again
+            with contextlib.suppress(apsw.Error):
+                connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         return apsw.SQLITE_OK
 
     def _leave_behind(self) -> None:
