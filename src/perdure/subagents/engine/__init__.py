@@ -1,0 +1,1 @@
+"""Workflows and calls as tasks of the orchestrator's session."""
