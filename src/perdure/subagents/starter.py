@@ -16,6 +16,8 @@ from perdure.subagents.processes import is_running
 
 START_SECONDS: Final = 30.0
 MODULE: Final = "perdure.subagents.orchestrator"
+_started: list["subprocess.Popen[bytes]"] = []
+"""Children of this process; looked after so that none that has ended stays as a zombie."""
 
 
 class OrchestratorCard(msgspec.Struct, kw_only=True):
@@ -60,8 +62,9 @@ def spawn(root: StateRoot) -> subprocess.Popen[bytes]:
     environment = {**os.environ, HOME_VARIABLE: str(root.path)}
     for name in ("PERDURE_EXEC", "PERDURE_CALL", "PERDURE_EXECUTION", "PERDURE_SESSION"):
         environment.pop(name, None)  # it must not end with the work that asked for it
+    _started[:] = [process for process in _started if process.poll() is None]
     with open(root.path / "orchestrator.log", "ab") as log:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", MODULE],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -70,6 +73,8 @@ def spawn(root: StateRoot) -> subprocess.Popen[bytes]:
             cwd="/",
             start_new_session=True,
         )
+    _started.append(process)
+    return process
 
 
 async def ensure(root: StateRoot, timeout: float = START_SECONDS) -> None:

@@ -97,6 +97,10 @@ class Call(msgspec.Struct, kw_only=True):
     """Hash of spec and pinned agent: a replayed proposal must have the same."""
     revision: int = 1
     generation: int = 1
+    opening: str = ""
+    """What the latest generation begins with: the task, or a follow-up with its notes before it."""
+    opening_request: str = ""
+    """Under what request id it is handed over."""
     phase: Phase = "queued"
     task: int = 0
     """The task that runs the generation."""
@@ -111,6 +115,8 @@ class Call(msgspec.Struct, kw_only=True):
     started: float | None = None
     pokes: int = 0
     """How often its task was told of something decided for it (see `pokes`)."""
+    queued_for: str = ""
+    """The provider that it waits for."""
     queued: int = 0
     """Place in the order of waiting for admission; 0: it does not wait."""
     model: str | None = None
@@ -130,7 +136,7 @@ class Call(msgspec.Struct, kw_only=True):
     usage: Usage = msgspec.field(default_factory=Usage)
     """Of this generation."""
     spent: Usage = msgspec.field(default_factory=Usage)
-    """Of all generations and revisions."""
+    """Of the generations before this one."""
     status: CallStatus | None = None
     """How the latest generation was sealed."""
     gate: Literal["begun", "passed", "failed"] | None = None
@@ -188,8 +194,10 @@ class Workflow(msgspec.Struct, kw_only=True):
     reason: str | None = None
     """Why it is parked or failed."""
     held: bool = False
-    holds: int = 0
-    """Counts drains: what sleeps on a hold wakes by its number."""
+    """Nothing more is dispatched, until it is released."""
+    paused: bool = False
+    """What runs is cut off, too."""
+    stopping: bool = False
     task: int = 0
     ended: float | None = None
     budget: dict[str, float] = {}

@@ -1,6 +1,6 @@
-"""What a host keeps in the call's session, besides the conversation. Evidence is read from these rows."""
+"""What a host keeps in the call's session, besides the conversation. Evidence is read from these rows and from it."""
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -8,11 +8,11 @@ from perdure import Document, document_family
 
 
 class Generation(msgspec.Struct, kw_only=True):
-    """The beginning of a generation, stored with the first execution that got its task."""
+    """The beginning of a generation, stored by the first execution that began it."""
 
     task_id: str
     baseline: dict[str, float] = {}
-    """What the conversation had used before."""
+    """What the conversation had used before: tokens, input, output, costUsd."""
     after: int = 0
     """The newest entry before it."""
 
@@ -23,8 +23,7 @@ class Marker(msgspec.Struct, kw_only=True):
     generation: int
     at: float
     after: int = 0
-    noted: bool = False
-    """Whether the model was told of an interruption."""
+    """The newest entry before it."""
 
 
 class Asked(msgspec.Struct, kw_only=True):
@@ -35,30 +34,25 @@ class Asked(msgspec.Struct, kw_only=True):
     text: str
     rev: int
     at: float
+    exec: str = ""
+    """The execution that asked it last."""
     task: int | None = None
     """The parked call that waits on it; None: it was interrupted and not asked again."""
     open: bool = True
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What a generation reported; or why its last attempt was refused."""
+    """What an execution reported."""
 
-    exec: str
-    outcome: str = ""
+    outcome: str
     summary: str = ""
     data: Any = None
-    rejected: str | None = None
 
 
-class Settlement(msgspec.Struct, kw_only=True):
-    """How the run of an execution ended."""
+class Delivery(msgspec.Struct, kw_only=True):
+    """Something that was handed in, stored in the commit of its effect or (a submission) right after it."""
 
-    status: str
-    reason: str = ""
-    detail: str = ""
-    text: str = ""
-    stop: str = ""
-    at: float = 0.0
+    how: Literal["submitted", "interrupted", "answered"]
 
 
 def _family(name: str, type: Any) -> Document[Any]:
@@ -72,8 +66,18 @@ MarkerDoc = _family("marker", Marker)
 AskedDoc = _family("asked", Asked)
 """By question id."""
 ReportDoc = _family("report", Report)
-"""By number of the generation."""
-SettlementDoc = _family("settlement", Settlement)
-"""By execution."""
-TakenDoc = _family("taken", dict)
-"""By request: what was delivered and is stored. The value is empty."""
+"""By execution: the first one that fitted."""
+RejectedDoc = _family("rejected", str)
+"""By number of the generation: why its last attempt to report was refused."""
+DeliveryDoc = _family("delivery", Delivery)
+"""By `delivery_key`."""
+
+
+def delivery_key(generation: int, request: str) -> str:
+    """A generation's deliveries stand together."""
+    return f"{delivery_prefix(generation)}{request}"
+
+
+def delivery_prefix(generation: int) -> str:
+    """What the keys of a generation's deliveries begin with."""
+    return f"{generation:08d}/"

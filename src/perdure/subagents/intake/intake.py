@@ -16,8 +16,9 @@ from perdure.subagents.intake.run import Prepared, decide_revise, decide_run, pr
 from perdure.subagents.intake.send import decide_send
 from perdure.subagents.names import check_request_id
 from perdure.subagents.paths import StateRoot
+from perdure.subagents.pokes import poke
 from perdure.subagents.spool import SENDS, Recorded, Sent
-from perdure.subagents.state import Request, RequestDoc
+from perdure.subagents.state import LiveDoc, Request, RequestDoc
 
 RETRY_SECONDS: Final = 5.0
 """When what could not be decided for want of something is tried again."""
@@ -69,6 +70,16 @@ class Intake:
         """Something may have come."""
         self._nudged.set()
 
+    async def reconsider(self) -> None:
+        """Other settings are in effect: whoever waits to run looks again."""
+        async with self._harness.session.transaction() as tx:
+            for wid in await rows.keys(tx, LiveDoc):
+                workflow = await rows.workflow(tx, wid)
+                for key in workflow.open if workflow is not None else ():
+                    call = await rows.call(tx, wid, key)
+                    if call is not None and call.queued:
+                        await poke(tx, call)
+
     @property
     def pending(self) -> bool:
         """Whether something waits that could be decided here: nudged and not looked at, or to be tried again."""
@@ -76,7 +87,7 @@ class Intake:
 
     async def decided(self, request: str) -> Request:
         """The decided request; waits for it."""
-        found = await rows.read(self._harness.session, RequestDoc, request)
+        found: Request | None = await rows.read(self._harness.session, RequestDoc, request)
         if found is not None and found.decided is not None:
             return found
         waiter: asyncio.Future[Request] = asyncio.get_running_loop().create_future()

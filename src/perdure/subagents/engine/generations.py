@@ -1,0 +1,46 @@
+"""Opening generations of calls."""
+
+from typing import Any
+
+from perdure import ROOT, TaskTransaction
+from perdure.subagents import rows
+from perdure.subagents.state import Call, LiveDoc, Usage, Workflow
+
+
+async def open_generation(
+    tx: TaskTransaction, workflow: Workflow, call: Call, *, opening: str, request: str, model: str | None
+) -> int:
+    """Open the next generation of a call that has ended, in the same conversation; returns its number."""
+    from_before = call.usage
+    call.spent = Usage(
+        input=call.spent.input + from_before.input, output=call.spent.output + from_before.output,
+        cost_usd=round(call.spent.cost_usd + from_before.cost_usd, 10),
+    )  # fmt: skip
+    call.generation += 1
+    call.opening, call.opening_request = opening, request
+    call.usage, call.status, call.started, call.gate = Usage(), None, None, None
+    call.phase, call.attempt, call.launch, call.losses, call.active_ms = "queued", 1, 0, 0, 0
+    call.asked, call.question, call.last_fence = {}, None, None
+    if model is not None:
+        call.wanted = model
+    call.task = tx.create_task(generation_task(call), conversation=ROOT, background=True)
+    if call.key not in workflow.open:
+        workflow.open.append(call.key)
+    await rows.put_call(tx, call)
+    await rows.put_workflow(tx, workflow)
+    await rows.write(tx, LiveDoc, workflow.wid, {})
+    return call.generation
+
+
+def generation_task(call: Call) -> Any:
+    """The task of the call's newest generation."""
+    return _tasks["call"](call.wid, call.key, call.generation)
+
+
+_tasks: dict[str, Any] = {}
+
+
+def runs_generations(task: Any) -> Any:
+    """Register the kind of task; generations are opened by code below it."""
+    _tasks["call"] = task
+    return task

@@ -1,0 +1,134 @@
+"""The one process of a state root that owns its workflows: `python -m perdure.subagents.orchestrator`.
+
+It ends by itself when nothing runs and nothing is due, and is started by whoever wants something next.
+"""
+
+import asyncio
+import contextlib
+import signal
+import sys
+import time
+from typing import Any, Final
+
+import msgspec
+
+from perdure import Extension, Harness, Registry, Settings, StorageInUse, __version__
+from perdure.base.clock import Clock
+from perdure.subagents import spool
+from perdure.subagents.engine.call_task import CallGeneration
+from perdure.subagents.engine.context import Orchestration
+from perdure.subagents.engine.facade import EngineFacade
+from perdure.subagents.engine.workflow_task import WorkflowRun
+from perdure.subagents.intake.intake import Intake
+from perdure.subagents.intake.server import Server
+from perdure.subagents.paths import StateRoot
+from perdure.subagents.pokes import Poked
+from perdure.subagents.processes import me
+from perdure.subagents.protocol import PROTOCOL
+from perdure.subagents.starter import OrchestratorCard
+
+CONFIG_SECONDS: Final = 1.0
+KILLS: Final = 1_000_000
+"""Opens that find a call running say nothing about the call: orchestrators may be killed as often as somebody likes."""
+
+
+class Orchestrator:
+    """`async with Orchestrator(root)`: owns the store, decides requests, runs workflows. Raises `StorageInUse` where
+    another one does."""
+
+    def __init__(self, root: StateRoot, *, clock: Clock | None = None) -> None:
+        self.root = root
+        self._clock = clock
+        self._stack = contextlib.AsyncExitStack()
+        self.harness: Harness
+        self.orchestration: Orchestration
+        self.intake: Intake
+        self.server: Server
+        self._since = time.time()
+        self._woken = asyncio.Event()
+
+    async def __aenter__(self) -> "Orchestrator":
+        self.root.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        extension = Extension("agents", tasks=[CallGeneration, WorkflowRun], signals=[Poked])
+        self.harness = await self._stack.enter_async_context(
+            Harness.open(
+                str(self.root.store),
+                registry=Registry([extension]),
+                settings=Settings(restart_limit=KILLS, close_timeout=5.0),
+                clock=self._clock,
+            )
+        )
+        self.orchestration = Orchestration(self.root, self.harness)
+        self.intake = Intake(self.root, self.harness, EngineFacade(self.orchestration), self.orchestration.report)
+        self.server = Server(self.root, self.harness, self.intake, self.card)
+        self.root.bin.mkdir(exist_ok=True, mode=0o700)
+        spool.write_durably(self.root.about, msgspec.json.encode(self._about()))
+        await self._stack.enter_async_context(self.server)
+        await self.harness.resume()
+        await self.intake.start()
+        self._stack.push_async_callback(self.intake.stop)
+        self.harness.on_wake(lambda wake: self._woken.set())
+        watching = asyncio.create_task(self._watch_config(), name="agents config")
+        self._stack.callback(watching.cancel)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._stack.aclose()
+        self.root.about.unlink(missing_ok=True)
+
+    def _about(self) -> OrchestratorCard:
+        pid, started = me()
+        return OrchestratorCard(
+            pid=pid, started=started, version=__version__, protocol=PROTOCOL, since=self._since,
+            stats={"passes": self.intake.passes},
+        )  # fmt: skip
+
+    def card(self) -> dict[str, Any]:
+        """What it tells of itself."""
+        found: dict[str, Any] = msgspec.to_builtins(self._about())
+        return found
+
+    async def _watch_config(self) -> None:
+        while True:
+            await asyncio.sleep(CONFIG_SECONDS)
+            if await asyncio.to_thread(self.orchestration.config.look):
+                await self.intake.reconsider()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs, nothing is due at some time, and nothing waits to be decided."""
+        wake = self.harness.wake()
+        return not wake.active and wake.at is None and not self.intake.pending
+
+    async def run_until_idle(self) -> None:
+        """Return once it has been idle for as long as the settings say."""
+        while True:
+            quiet = self.orchestration.config.current.k.idle_exit_ms / 1000
+            self._woken.clear()
+            try:
+                async with asyncio.timeout(quiet if self.idle else 1.0):
+                    await self._woken.wait()
+            except TimeoutError:
+                if self.idle and not await asyncio.to_thread(spool.any_waiting, self.root):
+                    return
+
+
+async def main() -> int:
+    """Own the root that the environment names, until idle or told to end."""
+    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    try:
+        async with Orchestrator(StateRoot()) as orchestrator:
+            idle = asyncio.create_task(orchestrator.run_until_idle())
+            ending = asyncio.create_task(told.wait())
+            await asyncio.wait({idle, ending}, return_when=asyncio.FIRST_COMPLETED)
+            idle.cancel()
+            ending.cancel()
+    except StorageInUse:
+        return 0  # there is one already
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(main()))
