@@ -142,7 +142,9 @@ async def test_r180_a_question_parks_survives_the_process_and_is_answered_once(t
         assert await link.answer("a2", question.qid, 1, "red") == "closed"
         await until(link, "settled")
     messages = bench.requests[-1]["messages"]
-    assert [text for role, text in messages if role == "tool_result"] == ["blue"]
+    results = [text for role, text in messages if role == "tool_result"]
+    assert [text.split("\n\n")[0] for text in results] == ["blue"]
+    assert "processes your tools had started" in results[0], "R-006: the asker is told, too"
     assert [role for role, text in messages].count("user") == 1, "no word of an interruption: there was none"
     assert len(bench.requests) == 2
 

@@ -66,7 +66,8 @@ class Launch(msgspec.Struct, kw_only=True):
 
 
 class Deliver(msgspec.Struct, kw_only=True, tag="deliver"):
-    """Hand in a message, in the order of sending. Answered by `Done` once it is stored in the session.
+    """Hand in a message, in the order of sending. Answered by `Done` once it is stored in the session: `taken`,
+    `interrupted`, or `held` if the run is over and nothing is taken any more.
 
     A `steer` goes to the next boundary, and interrupts a question that is waited on; a `notify` likewise but never
     while a question is open (the orchestrator holds it until then); a `follow-up` when the run would end.
@@ -184,9 +185,13 @@ class Evidence(msgspec.Struct, kw_only=True):
     usage: dict[str, float] = {}
     """Of the generation: {input, output, costUsd}; each request once."""
     taken: list[str] = []
-    """Requests of deliveries that are in the transcript or its queue."""
+    """Requests of deliveries that the model was given, or will be with the result of a call. What only waits for its
+    place is not among them; it stays in the session's queue, and goes before the next generation's task."""
     model: str | None = None
     entries: int = 0
+    """New ones, as far as they were read."""
+    damaged: list[int] = []
+    """Entries that cannot be read, by number."""
 
 
 def encode(line: ToHost | FromHost) -> bytes:

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure import ROOT, AssistantMessage, EntryId, ToolCall
+from perdure import ROOT, AssistantMessage, EntryId, InvalidValue, ToolCall
 from perdure.agent.documents import LiveDoc
 from perdure.base import jsonvalue
 from perdure.base.ids import SubmissionId
@@ -112,7 +112,7 @@ def _calls(message: AssistantMessage) -> bool:
 def _number_of(entry: Entry) -> SubmissionId | None:
     try:
         data: Any = jsonvalue.decode(entry.data)
-    except ValueError:
+    except (InvalidValue, ValueError):
         return None
     number = data.get("submission") if isinstance(data, dict) else None
     return SubmissionId(number) if isinstance(number, int) else None

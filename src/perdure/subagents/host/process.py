@@ -5,6 +5,7 @@ import os
 import socket
 import struct
 import sys
+import traceback
 from typing import Any, Final
 
 import msgspec
@@ -77,7 +78,6 @@ class Host:
             path.unlink(missing_ok=True)
             if self._session is not None:
                 await self._session.close()
-                await self._session.harness.close()
         return self.code
 
     def tell(self, news: News) -> None:
@@ -148,7 +148,7 @@ class Host:
         launch = said.launch
         path = self._root.call_store(launch.wid, launch.key)
         try:
-            session = await open_session(path, launch, self._config, self._models(), self.tell)
+            session = await open_session(path, launch, self._config, self._models(), self.tell, self._fail)
         except StorageInUse:
             self._begun.set()
             self._closing.set()
@@ -161,6 +161,12 @@ class Host:
             self._closing.set()
             raise
         return "begun"
+
+    def _fail(self, error: BaseException) -> None:
+        """The session tells nothing any more: what is stored is all there is."""
+        traceback.print_exception(error)
+        self.code = 1
+        self._closing.set()
 
     def _models(self) -> Models:
         if self._config.models is None:
