@@ -1,5 +1,6 @@
 """A request that is prepared with the commit before it is the one that the long way would have made."""
 
+import gc
 from typing import Any
 
 import pytest
@@ -38,6 +39,19 @@ async def test_the_short_way_sends_what_the_long_way_sends_in_fewer_commits() ->
     long, many = await told(Budget(max_turns=100))
     assert short == long
     assert few < many
+
+
+async def test_a_turn_leaves_nothing_behind_that_only_a_search_could_free() -> None:
+    async with agent([call("echo"), "one", *[call("echo"), "two"] * 5], echo()) as (_, root):
+        await ask(root, "a")
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(5):
+                await ask(root, "b")
+            assert gc.collect() < 5
+        finally:
+            gc.enable()
 
 
 @pytest.mark.parametrize("updates", [True, False])

@@ -51,7 +51,7 @@ class TaskRun(Decisions):
         self.broken: InvalidDecision | None = None
         """The first breach of the rule that a decision is the last thing an invocation stores."""
         self.block: TaskTransaction | None = None
-        """The block it opened last."""
+        """The block it is in."""
         self._issued: Next[Any] | None = None
         self.stored: Next[Any] | None = None
         """The decision that a transaction of this invocation stored."""

@@ -182,6 +182,13 @@ class TaskTransaction(Transaction, Decisions):
             self.run.block = self
         return self
 
+    def end(self) -> None:
+        """Refuse every later use. What refers back to the block is let go, so that nobody has to search for it."""
+        super().end()
+        self.consequences = None
+        if self.run is not None and self.run.block is self:
+            self.run.block = None
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
