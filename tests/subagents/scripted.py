@@ -1,19 +1,28 @@
 """Models of hosts under test: what each call is told lies in a file, and every request is noted in another.
 
-`PERDURE_TEST_SCRIPT` names a folder with `script.json`: lists of turns by key of the call, and `requests.log`.
-A turn is `{"say": text}`, `{"call": tool, "args": {…}}` or a list of calls, `{"fail": text}`. With `"hold": seconds` it
-takes its time; with `"once": turn` that one comes first, the first time that it is due.
+`PERDURE_TEST_SCRIPT` names a folder with `script.json`: lists of turns by key of the call (`*` for all others), and
+`requests.log`, a line of JSON for each request: who asked which model, and all that it was given. Turn n answers a
+request that holds n answers, the last one all further ones, so any process tells the same.
+
+A turn is `{"say": text}`, `{"call": tool, "args": {…}}` or a list of calls, `{"fail": text, "kind": code}`. Besides:
+`hold`: seconds that it takes before it begins; `between`: seconds between its pieces; `cut`: it breaks off after so
+many pieces; `stop`: how it ends (`length`, `refusal`); `usage`: its tokens; `first`: turns that come before it, for the
+first requests of its place (`once` for a single one).
 """
 
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from perdure import AssistantMessage, Usage
-from perdure.models.errors import CutOff, Overloaded
+from perdure.models import errors
+from perdure.models.errors import CutOff, ModelError
 from perdure.models.protocol import ModelRequest
-from perdure.testing.scripted_model import ScriptedModel, call, fail, say
+from perdure.testing.scripted_model import ScriptedModel, Turn, call, cut, fail, say
+from perdure.testing.turns import as_turn
 
 
 def folder() -> Path:
@@ -37,31 +46,45 @@ class Scripted:
         turns = script.get(self._key, script.get("*", [{"say": "ok"}]))
         done = sum(isinstance(message, AssistantMessage) for message in request.messages)
         due = turns[min(done, len(turns) - 1)]
-        seen = any(line["key"] == self._key and line["done"] == done for line in requests(folder()))
+        seen = sum(line["key"] == self._key and line["done"] == done for line in requests(folder()))
         line = {
             "key": self._key, "exec": os.environ["PERDURE_EXEC"], "model": name, "done": done,
+            "provider": name.partition(":")[0],
             "messages": [[message.role, message.text] for message in request.messages],
             "tools": [tool.name for tool in request.tools], "system": request.system,
+            "full": msgspec.to_builtins(request.messages),
         }  # fmt: skip
         with open(folder() / "requests.log", "a", encoding="utf-8") as log:
             log.write(json.dumps(line) + "\n")
-        if "once" in due and not seen:
-            due = due["once"]
-        return made(due)
+        first = [due["once"]] if "once" in due else due.get("first", []) if isinstance(due, dict) else []
+        return made(first[seen] if seen < len(first) else due)
 
 
-def made(turn: dict[str, Any] | list[Any]) -> Any:
+KINDS: Final = {
+    "drop": CutOff,
+    "fatal": ModelError,
+    **{one.code: one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, ModelError)},
+}
+"""Errors of providers, by their codes."""
+
+
+def made(turn: dict[str, Any] | list[Any]) -> Turn:
     """A turn of the scripted model."""
     if isinstance(turn, list):
-        return [call(one["call"], one.get("args", {})) for one in turn]
+        return as_turn([call(one["call"], one.get("args", {})) for one in turn])
     if "fail" in turn:
-        kind = {"drop": CutOff, "overloaded": Overloaded}.get(turn.get("kind", ""), CutOff)
-        return fail(kind(turn["fail"]))
+        return fail(KINDS[turn.get("kind", "drop")](turn["fail"]))
     found = call(turn["call"], turn.get("args", {})) if "call" in turn else say(turn.get("say", ""))
-    return found.after(turn["hold"]) if "hold" in turn else found
+    if "usage" in turn:
+        found = found.with_usage(msgspec.convert(turn["usage"], Usage))
+    if "stop" in turn:
+        found = msgspec.structs.replace(found, stop=turn["stop"])
+    if "hold" in turn or "between" in turn:
+        found = found.after(turn.get("hold", 0.0), between=turn.get("between", 0.0))
+    return cut(turn["cut"], found) if "cut" in turn else found
 
 
 def requests(where: Path) -> list[dict[str, Any]]:
-    """All requests so far."""
+    """All requests so far; a line that is being written is none yet."""
     path = where / "requests.log"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [json.loads(line) for line in path.read_text().split("\n")[:-1]] if path.exists() else []
