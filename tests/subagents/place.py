@@ -13,7 +13,8 @@ from perdure.subagents import rows, starter
 from perdure.subagents.client import Client, Outcome, reading
 from perdure.subagents.describe import describe
 from perdure.subagents.paths import StateRoot
-from perdure.subagents.state import Call, Workflow
+from perdure.subagents.state import Call, ExecutionDoc, Workflow
+from perdure.subagents.status import slots
 from tests.subagents import scripted
 
 REPO = Path(__file__).parents[2]
@@ -83,6 +84,20 @@ class Place:
             found = await rows.call(reader, wid, key)
             assert found is not None
             return found
+
+    async def slots(self) -> dict[str, int]:
+        """Slots that are held, by provider."""
+        async with reading(self.root) as reader:
+            assert reader is not None
+            return await slots(reader)
+
+    async def kill_host(self, wid: str, key: str = "a") -> None:
+        """Kill the host of a call."""
+        async with reading(self.root) as reader:
+            assert reader is not None
+            for execution in await rows.rows(reader, ExecutionDoc):
+                if (execution.wid, execution.key) == (wid, key) and execution.pid is not None:
+                    os.kill(execution.pid, signal.SIGKILL)
 
     @property
     def requests(self) -> list[dict[str, Any]]:
