@@ -18,6 +18,8 @@ from perdure.subagents import spool
 from perdure.subagents.engine.call_task import CallGeneration
 from perdure.subagents.engine.context import Orchestration
 from perdure.subagents.engine.facade import EngineFacade
+from perdure.subagents.engine.script_task import Released, ScriptRun
+from perdure.subagents.engine.scripts import Evaluators
 from perdure.subagents.engine.workflow_task import WorkflowRun
 from perdure.subagents.intake.intake import Intake
 from perdure.subagents.intake.server import Server
@@ -36,9 +38,10 @@ class Orchestrator:
     """`async with Orchestrator(root)`: owns the store, decides requests, runs workflows. Raises `StorageInUse` where
     another one does."""
 
-    def __init__(self, root: StateRoot, *, clock: Clock | None = None) -> None:
+    def __init__(self, root: StateRoot, *, clock: Clock | None = None, evaluators: Evaluators | None = None) -> None:
         self.root = root
         self._clock = clock
+        self._evaluators = evaluators
         self._stack = contextlib.AsyncExitStack()
         self.harness: Harness
         self.orchestration: Orchestration
@@ -49,7 +52,7 @@ class Orchestrator:
 
     async def __aenter__(self) -> "Orchestrator":
         self.root.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        extension = Extension("agents", tasks=[CallGeneration, WorkflowRun], signals=[Poked])
+        extension = Extension("agents", tasks=[CallGeneration, WorkflowRun, ScriptRun], signals=[Poked, Released])
         self.harness = await self._stack.enter_async_context(
             Harness.open(
                 str(self.root.store),
@@ -58,7 +61,7 @@ class Orchestrator:
                 clock=self._clock,
             )
         )
-        self.orchestration = Orchestration(self.root, self.harness)
+        self.orchestration = Orchestration(self.root, self.harness, evaluators=self._evaluators)
         self.intake = Intake(self.root, self.harness, EngineFacade(self.orchestration), self.orchestration.report)
         self.server = Server(self.root, self.harness, self.intake, self.card)
         self.root.bin.mkdir(exist_ok=True, mode=0o700)
@@ -74,6 +77,7 @@ class Orchestrator:
 
     async def __aexit__(self, *exc: object) -> None:
         await self._stack.aclose()
+        await self.orchestration.close()
         self.root.about.unlink(missing_ok=True)
 
     def _about(self) -> OrchestratorCard:

@@ -198,6 +198,8 @@ class Workflow(msgspec.Struct, kw_only=True):
     paused: bool = False
     """What runs is cut off, too."""
     stopping: bool = False
+    parks: int = 0
+    """How often it was parked."""
     task: int = 0
     ended: float | None = None
     budget: dict[str, float] = {}
@@ -235,8 +237,11 @@ class Pins(msgspec.Struct, kw_only=True):
 class Journal(msgspec.Struct, kw_only=True):
     """What a script was told, in order; a replay must ask the same and is told the same."""
 
+    incarnations: int = 0
+    """How often the script was begun."""
     records: list[list[Any]] = []
-    """["call", key, fingerprint], ["shown", key, generation], ["now", seconds], ["random", number], ["emit", digest]"""
+    """["begin", now, seed], ["call" or "refused", key, fingerprint, generation], ["shown", key, generation, now, seed],
+    ["now", seconds], ["random", number], ["emit", digest]"""
 
 
 class Request(msgspec.Struct, kw_only=True):

@@ -10,6 +10,7 @@ from typing import Any
 from perdure import Harness, TaskRun
 from perdure.subagents.config import ConfigWatch
 from perdure.subagents.engine.admission import available_megabytes
+from perdure.subagents.engine.scripts import Evaluators, NoEvaluators
 from perdure.subagents.paths import StateRoot
 from perdure.subagents.state import CallDoc
 
@@ -19,11 +20,21 @@ _all: "weakref.WeakKeyDictionary[Any, Orchestration]" = weakref.WeakKeyDictionar
 class Orchestration:
     """One orchestrator, as its tasks see it. Found from a task's run by `of`."""
 
-    def __init__(self, root: StateRoot, harness: Harness, *, memory: Callable[[], float] = available_megabytes) -> None:
+    def __init__(
+        self,
+        root: StateRoot,
+        harness: Harness,
+        *,
+        memory: Callable[[], float] = available_megabytes,
+        evaluators: Evaluators | None = None,
+    ) -> None:
         self.root = root
         self.harness = harness
         self.config = ConfigWatch(root)
         self.memory = memory
+        self.scripts: dict[str, Any] = {}
+        """Evaluators that live, by `wid@revision`."""
+        self.evaluators: Evaluators = evaluators or NoEvaluators()
         self._events: dict[str, asyncio.Event] = {}
         _all[harness.session] = self
         harness.session.listeners.append(self._published)
@@ -45,6 +56,12 @@ class Orchestration:
     def report(self, where: str, error: BaseException) -> None:
         """For whoever looks after the orchestrator."""
         self.harness.reports.add(where, error)
+
+    async def close(self) -> None:
+        """End the evaluators; their scripts are replayed by the next orchestrator."""
+        for script in list(self.scripts.values()):
+            await script.evaluator.close()
+        self.scripts.clear()
 
     def store_of(self, wid: str, key: str) -> Path:
         """A call's own session."""

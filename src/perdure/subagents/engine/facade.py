@@ -7,10 +7,12 @@ from perdure.subagents import rows
 from perdure.subagents.engine import admission
 from perdure.subagents.engine.context import Orchestration
 from perdure.subagents.engine.generations import open_generation
+from perdure.subagents.engine.script_task import ScriptRun, release_script
 from perdure.subagents.engine.workflow_task import WorkflowRun
 from perdure.subagents.intake.decision import Rejected
 from perdure.subagents.model_names import parse_model
 from perdure.subagents.names import call_of
+from perdure.subagents.notices import resolve_notices
 from perdure.subagents.pokes import poke
 from perdure.subagents.state import Call, CallDoc, ExecutionDoc, ExhaustedDoc, LiveDoc, Workflow
 
@@ -22,7 +24,9 @@ class EngineFacade:
         self._orchestration = orchestration
 
     async def start_workflow(self, tx: TaskTransaction, workflow: Workflow) -> None:
-        workflow.task = tx.create_task(WorkflowRun(workflow.wid, workflow.revision), conversation=ROOT, background=True)
+        kind: Any = ScriptRun if workflow.form == "script" else WorkflowRun
+        after = workflow.task if workflow.revision > 1 else 0
+        workflow.task = tx.create_task(kind(workflow.wid, workflow.revision, after), conversation=ROOT, background=True)
         await rows.put_workflow(tx, workflow)
         await rows.write(tx, LiveDoc, workflow.wid, {})
 
@@ -55,7 +59,8 @@ class EngineFacade:
         workflow.held, workflow.paused = False, False
         if workflow.status == "parked":
             workflow.status, workflow.reason = "running", None
-            await self.start_workflow(tx, workflow)
+            await resolve_notices(tx, workflow.wid, "resumed", kinds=("finished",))
+            await release_script(tx, workflow)
         await rows.put_workflow(tx, workflow)
         await self._poke(tx, workflow)
 

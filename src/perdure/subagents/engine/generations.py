@@ -11,16 +11,8 @@ async def open_generation(
     tx: TaskTransaction, workflow: Workflow, call: Call, *, opening: str, request: str, model: str | None
 ) -> int:
     """Open the next generation of a call that has ended, in the same conversation; returns its number."""
-    from_before = call.usage
-    call.spent = Usage(
-        input=call.spent.input + from_before.input, output=call.spent.output + from_before.output,
-        cost_usd=round(call.spent.cost_usd + from_before.cost_usd, 10),
-    )  # fmt: skip
-    call.generation += 1
+    begin_generation(call)
     call.opening, call.opening_request = opening, request
-    call.usage, call.status, call.started, call.gate = Usage(), None, None, None
-    call.phase, call.attempt, call.launch, call.losses, call.active_ms = "queued", 1, 0, 0, 0
-    call.asked, call.question, call.last_fence = {}, None, None
     if model is not None:
         call.wanted = model
     call.task = tx.create_task(generation_task(call), conversation=ROOT, background=True)
@@ -30,6 +22,20 @@ async def open_generation(
     await rows.put_workflow(tx, workflow)
     await rows.write(tx, LiveDoc, workflow.wid, {})
     return call.generation
+
+
+def begin_generation(call: Call) -> None:
+    """The next number; what counts within a generation counts anew."""
+    used = call.usage
+    call.spent = Usage(
+        input=call.spent.input + used.input, output=call.spent.output + used.output,
+        cost_usd=round(call.spent.cost_usd + used.cost_usd, 10),
+    )  # fmt: skip
+    call.generation += 1
+    call.usage, call.status, call.started, call.gate = Usage(), None, None, None
+    call.phase, call.attempt, call.launch, call.losses, call.active_ms = "queued", 1, 0, 0, 0
+    call.asked, call.question, call.last_fence, call.waiting = {}, None, None, None
+    call.hibernated, call.queued = False, 0
 
 
 def generation_task(call: Call) -> Any:

@@ -116,6 +116,13 @@ class Evaluators(Protocol):
         ...
 
 
+class NoEvaluators:
+    """Where scripts cannot run."""
+
+    async def start(self, language: Literal["python", "javascript"], name: str) -> Evaluator:
+        raise Error(f"{language} scripts cannot run here", hint="no evaluator is installed")
+
+
 class Mismatch(Exception):
     """The script does not go the way that is recorded."""
 

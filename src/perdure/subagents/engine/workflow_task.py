@@ -1,16 +1,13 @@
-"""A workflow: what is proposed when, and what it ends with. Lists and chains; scripts go through `scripts`."""
+"""A workflow: what is proposed when, and what it ends with. Lists and chains; scripts have `script_task`."""
 
 from typing import Any
 
-import msgspec
-
-from perdure import Next, TaskId, TaskRun, TaskTransaction, phase, task
+from perdure import Next, TaskId, TaskRun, phase, task
 from perdure.subagents import rows
-from perdure.subagents.engine.call_task import CallGeneration
+from perdure.subagents.engine.proposing import as_shown, newest_result, propose
 from perdure.subagents.engine.sealing import end_workflow
-from perdure.subagents.names import generation_of
-from perdure.subagents.spec import fingerprint, with_previous
-from perdure.subagents.state import Call, Pins, PinsDoc, Result, ResultDoc, Workflow
+from perdure.subagents.spec import with_previous
+from perdure.subagents.state import Pins, PinsDoc, Result, Workflow
 
 
 @task("agents.workflow", version=1)
@@ -19,18 +16,22 @@ class WorkflowRun:
 
     wid: str
     revision: int
+    after: int = 0
+    """The task of the revision before, which has to be gone first."""
 
     @phase(first=True)
     async def begin(self, run: TaskRun) -> Next[str]:
         """Propose what can run at once."""
         async with run.transaction() as tx:
+            if self.after and tx.live_task(TaskId(self.after)) is not None:
+                return tx.wait([TaskId(self.after)], "all_settled", self.begin)
             workflow, pins = await self._rows(tx)
             if workflow.form == "chain":
                 return tx.goto(self.step, 0, "")
             tasks = []
             for spec in pins.steps:
                 call = await propose(tx, workflow, pins, spec, self.revision)
-                if call is not None:
+                if call.phase != "sealed":
                     tasks.append(TaskId(call.task))
             await rows.put_workflow(tx, workflow)
             return tx.wait(tasks, "all_settled", self.ended) if tasks else tx.goto(self.ended)
@@ -44,7 +45,7 @@ class WorkflowRun:
             spec["task"] = with_previous(spec["task"], previous)
             call = await propose(tx, workflow, pins, spec, self.revision)
             await rows.put_workflow(tx, workflow)
-            if call is None:
+            if call.phase == "sealed":
                 return tx.goto(self.stepped, number)
             return tx.wait([TaskId(call.task)], "all_settled", self.stepped, number)
 
@@ -71,7 +72,7 @@ class WorkflowRun:
                 result = await newest_result(tx, workflow, step["key"])
                 if result is None:
                     result = Result(key=step["key"], gen=0, status="skipped")
-                results.append(shown(result))
+                results.append(as_shown(result))
             await end_workflow(tx, workflow, "done", result=results[0] if workflow.form == "single" else results)
             return tx.complete("done")
 
@@ -87,48 +88,3 @@ class WorkflowRun:
         workflow = await rows.workflow(reader, self.wid)
         assert workflow is not None
         return workflow, await rows.need(reader, PinsDoc, f"{self.wid}@{self.revision}")
-
-
-async def propose(
-    tx: TaskTransaction, workflow: Workflow, pins: Pins, spec: dict[str, Any], revision: int
-) -> Call | None:
-    """Record a call and create its task, or find that its result stands; None if there is nothing to wait for."""
-    key = spec["key"]
-    print_ = fingerprint(spec, pins.agents.get(spec["agent"]))
-    call = await rows.call(tx, workflow.wid, key)
-    if call is not None and call.fingerprint == print_ and call.phase == "sealed":
-        call.revision = revision
-        await rows.put_call(tx, call)
-        return None
-    now = tx.now_millis / 1000
-    given = {name: value for name, value in spec.items() if name != "key"}
-    if call is None:
-        call = Call(wid=workflow.wid, key=key, agent=spec["agent"], spec=given, fingerprint=print_, created=now)
-        workflow.calls.append(key)
-    else:
-        call.generation += 1
-        call.agent, call.spec, call.fingerprint = spec["agent"], given, print_
-        call.phase, call.status, call.started, call.attempt, call.launch, call.losses = "queued", None, None, 1, 0, 0
-    call.revision = revision
-    call.opening, call.opening_request = spec["task"], f"task:{call.generation}"
-    call.task = tx.create_task(CallGeneration(workflow.wid, key, call.generation))
-    if key not in workflow.open:
-        workflow.open.append(key)
-    await rows.put_call(tx, call)
-    return call
-
-
-async def newest_result(reader: rows.Reader, workflow: Workflow, key: str) -> Result | None:
-    """What the call's newest generation ended with."""
-    call = await rows.call(reader, workflow.wid, key)
-    if call is None:
-        return None
-    return await rows.read(reader, ResultDoc, generation_of(workflow.wid, key, call.generation))
-
-
-def shown(result: Result) -> dict[str, Any]:
-    """A result as scripts and replies see it."""
-    found: dict[str, Any] = msgspec.to_builtins(result)
-    found["ok"] = result.ok
-    found.setdefault("output", "")
-    return found
