@@ -35,14 +35,18 @@ class Bench:
         self.root.path.mkdir(parents=True, exist_ok=True)
         self.root.config.write_text(json.dumps({"models": "tests.subagents.scripted:Scripted"}))
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.environment: dict[str, str] = {}
 
     def script(self, script: dict[str, Any]) -> None:
         (self.script_folder / "script.json").write_text(json.dumps(script))
 
     def launch(self, number: int = 1, **more: Any) -> Launch:
+        """The launch of an attempt of a generation, the first one unless another is given."""
+        generation = more.get("generation", 1)
         given = {
-            "exec": execution_id(WID, 1, self.key, 1, number, 1), "wid": WID, "key": self.key, "generation": 1,
-            "cwd": str(self.work), "model": "test:one", "task": "Do it", "task_id": "task:1", "agent": {"prompt": "P."},
+            "exec": execution_id(WID, 1, self.key, generation, number, 1), "wid": WID, "key": self.key, "generation": 1,
+            "cwd": str(self.work), "model": "test:one", "task": "Do it", "task_id": f"task:{generation}",
+            "agent": {"prompt": "P."},
             "resumed": number > 1,
         }  # fmt: skip
         return Launch(**{**given, **more})
@@ -51,9 +55,9 @@ class Bench:
         env = {
             **os.environ, "PERDURE_HOME": str(self.root.path), "PERDURE_EXEC": launch.exec, "PERDURE_NONCE": nonce,
             "PERDURE_CALL": f"{launch.wid}/{launch.key}", "PYTHONPATH": f"{REPO / 'src'}{os.pathsep}{REPO}",
-            "PERDURE_TEST_SCRIPT": str(self.script_folder),
+            "PERDURE_TEST_SCRIPT": str(self.script_folder), **self.environment,
         }  # fmt: skip
-        found = subprocess.Popen([sys.executable, "-m", "perdure.subagents.host"], env=env, cwd=self.work)
+        found = subprocess.Popen([sys.executable, "-P", "-m", "perdure.subagents.host"], env=env, cwd=self.work)
         self.processes.append(found)
         return found
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import struct
 import sys
@@ -10,10 +11,11 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure import Error, ProviderModels, StorageInUse
+from perdure import Error, ProviderModels
 from perdure.base.lazy import load
 from perdure.models.protocol import Models
 from perdure.subagents.config import AgentsConfig, ConfigWatch
+from perdure.subagents.host.errors_file import bounded_errors
 from perdure.subagents.host.work import HostSession, open_session
 from perdure.subagents.paths import StateRoot
 from perdure.subagents.processes import me
@@ -80,6 +82,11 @@ class Host:
                 await self._session.close()
         return self.code
 
+    def end(self) -> None:
+        """Close the session and leave; nothing is settled."""
+        self._begun.set()
+        self._closing.set()
+
     def tell(self, news: News) -> None:
         """Say something to whoever listens, and keep it for who comes next."""
         self._kept.append(news)
@@ -111,6 +118,8 @@ class Host:
                     self._closing.set()
         except (ConnectionError, msgspec.MsgspecError, asyncio.LimitOverrunError, ValueError):
             pass  # it is gone, or is none of ours
+        except asyncio.CancelledError:
+            pass  # the process ends, and with it every connection
         finally:
             self._writers.discard(writer)
             writer.close()
@@ -140,8 +149,7 @@ class Host:
 
     async def _begin(self, said: Begin) -> str:
         if said.nonce != self._nonce or said.launch.exec != self._execution:
-            self._closing.set()
-            self._begun.set()
+            self.end()
             return "not mine"
         if self._session is not None:
             return "begun"
@@ -149,9 +157,8 @@ class Host:
         path = self._root.call_store(launch.wid, launch.key)
         try:
             session = await open_session(path, launch, self._config, self._models(), self.tell, self._fail)
-        except StorageInUse:
-            self._begun.set()
-            self._closing.set()
+        except BaseException:  # it cannot have the session
+            self.end()
             raise
         self._session = session
         self._begun.set()
@@ -187,6 +194,8 @@ async def main() -> int:
     execution, nonce = os.environ["PERDURE_EXEC"], os.environ.pop("PERDURE_NONCE")
     os.environ["PATH"] = f"{root.bin}{os.pathsep}{os.environ.get('PATH', '')}"
     os.environ.pop("PERDURE_SESSION", None)
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    return await Host(root, execution, nonce, ConfigWatch(root).current).run()
+    sys.path.append(str(root.path))  # modules that the settings name may lie beside them; never the call's folder
+    host = Host(root, execution, nonce, ConfigWatch(root).current)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, host.end)
+    with bounded_errors():
+        return await host.run()

@@ -4,7 +4,19 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Final
 
-from perdure import ROOT, Budget, Conversation, Harness, InvalidValue, Registry, Settings, Submission, TaskId
+from perdure import (
+    ROOT,
+    Budget,
+    Conversation,
+    Harness,
+    InvalidValue,
+    Registry,
+    Settings,
+    Submission,
+    TaskId,
+    UserEntry,
+    UserMessage,
+)
 from perdure.base.lazy import load
 from perdure.env.local import LocalEnv
 from perdure.models.protocol import Models
@@ -159,7 +171,11 @@ class HostSession:
         if status == "queued" or (status == "placed" and not cut and not await self._used_tools()):
             return  # nothing had happened that it would have to know of: the request is just sent again
         note = restart_note(status, cut, schema=self.launch.schema is not None)
-        await self._root.submit(note, request_id=f"note:{self.launch.exec}", when_busy="steer")
+        request = f"note:{self.launch.exec}"
+        if await self._running():  # it stands at the next boundary, and asks for no answer of its own
+            await self._root.write(UserEntry(UserMessage(note)), request_id=request)
+        else:
+            await self._root.submit(note, request_id=request)
 
     async def _used_tools(self) -> bool:
         """Whether a call was made since the generation began."""
