@@ -197,6 +197,7 @@ class CallGeneration:
             schema=call.spec.get("schema") is not None,
             once=bool(call.spec.get("once")),
             losses=call.losses,
+            launches=call.launch,
             loss_bound=constants.loss_bound,
         )
         call.deliveries = [one for one in call.deliveries if one.request not in evidence.taken]

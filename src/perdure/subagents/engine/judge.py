@@ -9,6 +9,8 @@ from perdure.subagents.protocol import Evidence
 from perdure.subagents.state import CallStatus
 
 ERROR_LENGTH = 300
+LAUNCHES = 3
+"""Hosts in a row that end before they begin: after these it counts as a loss, so that one that cannot start ends."""
 
 
 class Verdict(msgspec.Struct, kw_only=True):
@@ -32,6 +34,7 @@ def judge(
     schema: bool = False,
     once: bool = False,
     losses: int = 0,
+    launches: int = 1,
     loss_bound: int = 5,
 ) -> Verdict:
     """In the order of precedence: stop, timeout, budget, an open question alone, a report, accepted text, a cut `once`
@@ -51,7 +54,7 @@ def judge(
     if once and evidence.unfinished:
         names = ", ".join(evidence.unfinished)
         return Verdict(outcome="sealed", status="unknown", error=f"cut off while these ran, and not run again: {names}")
-    if not evidence.marker:
+    if not evidence.marker and launches < LAUNCHES:
         return Verdict(outcome="again")  # it had not begun: nothing is lost
     return _erred(evidence, schema, losses, loss_bound)
 
