@@ -36,7 +36,7 @@ def spawn_host(root: StateRoot, execution: Execution, cwd: str) -> tuple[int, st
         log.write_bytes(log.read_bytes()[-STDERR_BYTES // 2 :])
     with open(log, "ab") as errors:
         process = subprocess.Popen(
-            [sys.executable, "-m", "perdure.subagents.host"],
+            [sys.executable, "-P", "-m", "perdure.subagents.host"],  # nothing is imported from the call's folder
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=errors,
