@@ -62,7 +62,7 @@ class Place:
         found: dict[str, Any] = {}
         try:
             async with asyncio.timeout(seconds):
-                while not condition(found := await self.described(name)):
+                while not condition(found := await self.described(name)):  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
         except TimeoutError:
             raise AssertionError(f"it did not come to that: {json.dumps(found)[:3000]}") from None
@@ -114,6 +114,23 @@ class Place:
             with suppress(ProcessLookupError):
                 os.kill(card.pid, number)
 
+    def kill_hosts(self) -> None:
+        """Kill the hosts of this root, and nothing else."""
+        for pid in self.processes():
+            if b"perdure.subagents.host" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+
+    def processes(self) -> list[int]:
+        """All that carry this root in their environment, but this process."""
+        found = []
+        for entry in os.listdir("/proc"):
+            if entry.isdigit() and int(entry) != os.getpid():
+                with suppress(OSError):
+                    environment = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+                    if f"PERDURE_HOME={self.root.path}".encode() in environment:
+                        found.append(int(entry))
+        return found
+
     async def gone(self) -> None:
         async with asyncio.timeout(30):
             while starter.running(self.root) is not None:  # noqa: ASYNC110
@@ -122,11 +139,6 @@ class Place:
     def end(self) -> None:
         """Kill everything of this root."""
         self.kill_orchestrator()
-        for entry in os.listdir("/proc"):
-            if not entry.isdigit() or int(entry) == os.getpid():
-                continue
+        for pid in self.processes():
             with suppress(OSError):
-                if f"PERDURE_HOME={self.root.path}".encode() in Path(f"/proc/{entry}/environ").read_bytes().split(
-                    b"\0"
-                ):
-                    os.kill(int(entry), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)

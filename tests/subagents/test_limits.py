@@ -144,9 +144,7 @@ async def test_r220_a_cut_once_call_is_unknown_and_never_run_again(place: Make) 
     async with asyncio.timeout(20):
         while not (here.work / "marker").exists():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
-    call = await here.call((await here.described("job"))["wid"])
-    await asyncio.create_subprocess_shell("pkill -9 -f 'perdure.subagents.host' -n")
-    del call
+    here.kill_hosts()
     (found,) = (await here.sealed("job"))["calls"]
     assert found["status"] == "unknown"
     assert "bash" in found["error"]
