@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "usage": ("perdure.cli.usage", "Show tokens and cost of a session."),
     "compact": ("perdure.cli.compact", "Have a conversation's older messages summarized."),
     "repair": ("perdure.cli.repair", "Save what stands before the damage in a session's file of lines."),
+    "agents": ("perdure.cli.agents", "Workflows of subagents: run, send, status, stop and more."),
     "abort": ("perdure.cli.abort", "Stop a conversation's current work, also in another process."),
 }
 
@@ -44,9 +45,10 @@ class LazyGroup(click.Group):
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
             near = difflib.get_close_matches(args[0], COMMANDS, 2)
-            if near:
-                error.message += f" Did you mean {' or '.join(map(repr, near))}?"
-            raise
+            if not near:
+                raise
+            meant = " or ".join(map(repr, near))
+            raise click.UsageError(f"{error.message} Did you mean {meant}?", ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

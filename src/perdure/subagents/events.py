@@ -107,6 +107,18 @@ async def head(reader: rows.Reader) -> str:
     return "0.0" if count is None else f"{count.epoch}.{count.event}"
 
 
+async def of_workflow(reader: rows.Reader, wid: str) -> list[Event]:
+    """A workflow's events, oldest first."""
+    count: Counters | None = await reader.snapshot(CountersDoc)
+    found: list[Event] = []
+    cursor, more = (f"{count.epoch}.{count.dropped}" if count is not None else "0.0"), count is not None
+    while more:
+        page = await after(reader, cursor)
+        found += [event for event in page.events if event.wid == wid]
+        cursor, more = page.head, page.more
+    return found
+
+
 async def after(reader: rows.Reader, cursor: str, limit: int = PAGE) -> Page:
     """The events that follow a cursor, oldest first, at most `limit`. Raises `CursorExpired`, `InvalidValue`."""
     epoch, number = parse_cursor(cursor)

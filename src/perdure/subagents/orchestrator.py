@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure import Extension, Harness, Registry, Settings, StorageInUse, __version__
+from perdure import Extension, Harness, Registry, Settings, StorageInUse, TaskTransaction, __version__
 from perdure.base.clock import Clock
 from perdure.subagents import spool
 from perdure.subagents.engine.call_task import CallGeneration
@@ -21,12 +21,15 @@ from perdure.subagents.engine.facade import EngineFacade
 from perdure.subagents.engine.script_task import Released, ScriptRun
 from perdure.subagents.engine.scripts import Evaluators
 from perdure.subagents.engine.workflow_task import WorkflowRun
+from perdure.subagents.intake.decision import Reply
+from perdure.subagents.intake.engine import Engine
 from perdure.subagents.intake.intake import Intake
 from perdure.subagents.intake.server import Server
 from perdure.subagents.paths import StateRoot
 from perdure.subagents.pokes import Poked
 from perdure.subagents.processes import me
 from perdure.subagents.protocol import PROTOCOL
+from perdure.subagents.pruning import decide_prune, delete_pruned
 from perdure.subagents.starter import OrchestratorCard
 
 CONFIG_SECONDS: Final = 1.0
@@ -49,6 +52,7 @@ class Orchestrator:
         self.server: Server
         self._since = time.time()
         self._woken = asyncio.Event()
+        self._deleting: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "Orchestrator":
         self.root.path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -66,7 +70,9 @@ class Orchestrator:
         self.server = Server(self.root, self.harness, self.intake, self.card)
         self.root.bin.mkdir(exist_ok=True, mode=0o700)
         spool.write_durably(self.root.about, msgspec.json.encode(self._about()))
+        self.intake.decides("prune", self._prune)
         await self._stack.enter_async_context(self.server)
+        await delete_pruned(self.root, self.harness)
         await self.harness.resume()
         await self.intake.start()
         self._stack.push_async_callback(self.intake.stop)
@@ -79,6 +85,16 @@ class Orchestrator:
         await self._stack.aclose()
         await self.orchestration.close()
         self.root.about.unlink(missing_ok=True)
+
+    async def _prune(self, tx: TaskTransaction, sent: spool.Sent, engine: Engine) -> Reply:
+        reply = await decide_prune(tx, sent, engine)
+        self._deleting = asyncio.create_task(self._delete(), name="agents prune")
+        return reply
+
+    async def _delete(self) -> None:
+        async with self.harness.session.transaction():
+            pass  # its turn comes once the decision is stored
+        await delete_pruned(self.root, self.harness)
 
     def _about(self) -> OrchestratorCard:
         pid, started = me()

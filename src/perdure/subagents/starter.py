@@ -11,8 +11,11 @@ from typing import Any, Final
 import msgspec
 
 from perdure import Error
+from perdure.session.reader import read_session
+from perdure.subagents import rows
 from perdure.subagents.paths import HOME_VARIABLE, StateRoot
 from perdure.subagents.processes import is_running
+from perdure.subagents.state import LiveDoc
 
 START_SECONDS: Final = 30.0
 MODULE: Final = "perdure.subagents.orchestrator"
@@ -54,6 +57,20 @@ def reachable(root: StateRoot) -> bool:
         except OSError:
             return False
     return True
+
+
+async def has_work(root: StateRoot) -> bool:
+    """Whether something was under way when the last orchestrator ended: then the next one goes on with it."""
+    if not root.store.exists():
+        return False
+    async with read_session(root.store) as reader:
+        for wid in await rows.keys(reader, LiveDoc):
+            workflow = await rows.workflow(reader, wid)
+            for key in workflow.open if workflow is not None and not workflow.held else ():
+                call = await rows.call(reader, wid, key)
+                if call is not None and not call.hibernated:
+                    return True
+    return False
 
 
 def spawn(root: StateRoot) -> subprocess.Popen[bytes]:

@@ -1,66 +1,62 @@
 """Beside a living host: what is sent to the call goes in, what happens comes out, and limits are kept."""
 
 import asyncio
-import time
 from typing import Any, Final
 
 from perdure import TaskRun
 from perdure.subagents import rows
-from perdure.subagents.engine.call_steps import ask
+from perdure.subagents.engine.activity import Activity
+from perdure.subagents.engine.admission import wake_queue
+from perdure.subagents.engine.call_steps import account, ask, used_up
+from perdure.subagents.engine.connecting import connected
 from perdure.subagents.engine.context import Orchestration
 from perdure.subagents.engine.processes import ended
+from perdure.subagents.engine.silence import CPU_SECONDS, end_silence, processor_ticks, raise_silence, silence_text
 from perdure.subagents.events import append_event
+from perdure.subagents.evidence import read_evidence
 from perdure.subagents.host.link import HostGone, HostLink, HostRefused
 from perdure.subagents.names import call_of
-from perdure.subagents.paths import StateRoot
-from perdure.subagents.processes import is_running
 from perdure.subagents.protocol import News
-from perdure.subagents.state import Call, Delivery, Execution, ExhaustedDoc, Workflow
+from perdure.subagents.state import Call, Delivery, Execution, ExecutionDoc, Exhausted, ExhaustedDoc, Workflow
 
-CONNECT_SECONDS: Final = 30.0
-CONNECT_PAUSE: Final = 0.02
-
-
-async def connected(root: StateRoot, execution: Execution, patience: float = CONNECT_SECONDS) -> HostLink | None:
-    """A link to the host, once it listens; None if it has ended, or does not listen in time."""
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            return await HostLink.connect(root, execution.exec)
-        except (OSError, HostGone):
-            pid, started = execution.pid, execution.started
-            if pid is not None and not is_running(pid, started or ""):
-                return None
-            if time.monotonic() >= deadline:
-                return None
-            await asyncio.sleep(CONNECT_PAUSE)
+REFUSALS: Final = 2
+"""Refusals of a used-up window in a row that are believed; one of a probe is."""
+RECONNECT_SECONDS: Final = 5.0
 
 
 class Watcher:
-    """One execution that runs. `watch` returns why it is over: settled, exited, timeout, parked, held."""
+    """One execution that runs. `watch` returns why it is over: settled, exited, timeout, parked, held, exhausted,
+    switch-timeout."""
 
     def __init__(
         self, orchestration: Orchestration, run: TaskRun, link: HostLink, wid: str, key: str, execution: Execution
     ) -> None:
         self._orchestration = orchestration
+        self._clock = orchestration.harness.session.clock
         self._run = run
         self._link = link
         self._wid = wid
         self._key = key
         self._execution = execution
         self._changed = orchestration.changed(call_of(wid, key))
+        self._moved = asyncio.Event()
+        """Something was heard, or a limit is due."""
         self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._open: set[str] = set()
-        """Requests and calls that are under way: while there is one, time counts."""
-        self._since: float | None = None
-        self._active = 0.0
-        self._parked_since: float | None = None
-        self._asking = False
+        self._activity = Activity(self._clock.monotonic())
+        self._saved = self._clock.monotonic()
+        self._accounted = 0
+        self._requested = 0.0
+        """When the last request began, by the host."""
+        self._switch_since: float | None = None
+        self._silent = False
+        self._cpu: tuple[float, int] | None = None
+        """When the processor time was looked at, and what it was."""
 
     async def watch(self) -> str:
         """Until the execution's end. The row of the call is kept on the way."""
         call = await self._call()
-        self._active = call.active_ms / 1000
+        self._activity = Activity(self._clock.monotonic(), call.active_ms / 1000)
+        self._silent = call.waiting is not None and call.waiting.reason == "silent"
         work: list[asyncio.Future[Any]] = [
             asyncio.create_task(self._listen()),
             asyncio.create_task(self._serve()),
@@ -69,14 +65,17 @@ class Watcher:
         ]
         try:
             await asyncio.wait([self._over, *work], return_when=asyncio.FIRST_COMPLETED)
-            for task in work:
-                if task.done() and not task.cancelled() and task.exception() is not None and not self._over.done():
-                    raise task.exception() or AssertionError
-            why = await self._over
+            while not self._over.done():
+                for task in [one for one in work if one.done()]:
+                    task.result()  # what went wrong in it is this task's fault
+                    work.remove(task)
+                await asyncio.wait([self._over, *work], return_when=asyncio.FIRST_COMPLETED)
+            why = self._over.result()
         finally:
             for task in work:
                 task.cancel()
             await asyncio.gather(*work, return_exceptions=True)
+            await self._link.disconnect()
         await self._checkpoint()
         return why
 
@@ -87,45 +86,43 @@ class Watcher:
     # what the host tells
 
     async def _listen(self) -> None:
-        async for news in self._link.news():
-            await self._heard(news)
-        await asyncio.sleep(0)
-        pid, started = self._execution.pid, self._execution.started
-        if pid is None or not is_running(pid, started or ""):
-            self._end("exited")
+        """Hear it to its end. A link that breaks while the host lives is made anew: it says again what was missed."""
+        while True:
+            async for news in self._link.news():
+                self._activity.hear(news, self._clock.monotonic())
+                self._moved.set()
+                await self._heard(news)
+            await self._link.disconnect()
+            link = await connected(self._orchestration.root, self._execution, RECONNECT_SECONDS)
+            if link is None:
+                self._end("exited")
+                return
+            self._link = link
 
     async def _heard(self, news: News) -> None:
+        if self._silent:
+            await self._recovered()
         match news.what:
             case "request":
-                self._opens("request")
+                self._requested = news.at
                 await self._asked_model(news)
+            case "answer" if news.stop != "error":
+                await self._answered()
             case "answer":
-                self._closes("request")
-                if news.stop != "error":
-                    await self._answered()
-            case "tool":
-                self._opens(f"tool {news.call}")
-            case "tool-end":
-                self._closes(f"tool {news.call}")
+                await self._refused(news)
             case "question":
-                self._asking = True
                 async with self._run.transaction() as tx:
                     workflow, call = await self._rows(tx)
                     await ask(tx, workflow, call, news.qid, news.rev, news.text, news.task)
                     await rows.put_call(tx, call)
-            case "question-closed":
-                self._asking = False
                 self._changed.set()
-            case "parked":
-                self._parked_since = time.monotonic()
-                self._closes_all()
+            case "question-closed" | "parked":
                 self._changed.set()
-            case "active":
-                self._parked_since = None
             case "settled":
                 self._end("settled")
 
     async def _asked_model(self, news: News) -> None:
+        """A request goes out: a switch is used by it, and an answered question lies behind it."""
         call = await self._call()
         switched = call.wanted is not None and call.wanted == news.model
         if call.model == news.model and not switched and call.phase != "asking":
@@ -136,18 +133,48 @@ class Watcher:
                 await append_event(tx, "model", workflow=workflow, call=call, model=news.model, before=call.model)
             call.model = news.model
             if switched:
-                call.wanted = None
+                call.wanted, self._switch_since = None, None
             if call.question is not None and call.question.answered is not None:
                 call.question = None
             if call.question is None or call.question.answered is not None:
                 call.phase = "running"
             await rows.put_call(tx, call)
+            execution = await rows.read(tx, ExecutionDoc, self._execution.exec)
+            if execution is not None and execution.model != news.model:
+                before, execution.provider, execution.model = execution.provider, news.provider, news.model
+                execution.reserved = None
+                await rows.write(tx, ExecutionDoc, execution.exec, execution)
+                await wake_queue(tx, self._orchestration.config.current, before)  # its slot is free from now on
+                self._execution = execution
 
     async def _answered(self) -> None:
-        """The provider answers: it is not used up."""
-        if await rows.read(self._orchestration.harness.session, ExhaustedDoc, self._execution.provider) is not None:
-            async with self._run.transaction() as tx:
-                await tx.retire(ExhaustedDoc, key=self._execution.provider)
+        """The provider answers what was asked after it was found used up: it is not."""
+        provider = self._execution.provider
+        found: Exhausted | None = await rows.read(self._orchestration.harness.session, ExhaustedDoc, provider)
+        if found is None or self._requested < found.since:
+            return
+        async with self._run.transaction() as tx:
+            await tx.retire(ExhaustedDoc, key=provider)
+            await wake_queue(tx, self._orchestration.config.current, provider)
+
+    async def _refused(self, news: News) -> None:
+        """Enough refusals of a used-up window end the execution, while its host would still try again."""
+        if not self._activity.refusals:
+            return
+        found = await rows.read(self._orchestration.harness.session, ExhaustedDoc, self._execution.provider)
+        probes = found is not None and found.probe == call_of(self._wid, self._key)
+        if len(self._activity.refusals) < (1 if probes else REFUSALS):
+            return
+        async with self._run.transaction() as tx:
+            _, call = await self._rows(tx)
+            await used_up(tx, self._orchestration, call, self._execution, news.error)
+        self._end("exhausted")
+
+    async def _recovered(self) -> None:
+        self._silent, self._cpu = False, None
+        async with self._run.transaction() as tx:
+            workflow, call = await self._rows(tx)
+            await end_silence(tx, workflow, call)
 
     # what is sent to the call
 
@@ -159,8 +186,10 @@ class Watcher:
                 self._end("held")
                 return
             for delivery in call.deliveries:
-                if delivery.kind == "notify" and self._asking:
+                if delivery.kind == "notify" and self._activity.asking:
                     continue  # it never interrupts a question
+                if delivery.kind == "follow-up" and delivery.model is not None:
+                    continue  # another model is another generation: this one's end opens it
                 await self._deliver(delivery)
             await self._changed.wait()
 
@@ -168,7 +197,7 @@ class Watcher:
         try:
             result = await self._hand_in(delivery)
         except HostGone:
-            return
+            return  # whether it was stored is read when the host is gone
         except HostRefused as error:
             result = f"refused: {error}"
         if result == "held":
@@ -178,10 +207,21 @@ class Watcher:
             call.deliveries = [one for one in call.deliveries if one.request != delivery.request]
             if delivery.kind == "model" and result.startswith("refused"):
                 call.wanted, call.switch_failed = None, result
+                await self._unreserve(tx)
+            elif delivery.kind == "model":
+                self._switch_since = self._clock.monotonic()
+                self._moved.set()
             await append_event(
                 tx, "delivered", workflow=workflow, call=call, by=delivery.request, kind=delivery.kind, result=result
             )
             await rows.put_call(tx, call)
+
+    async def _unreserve(self, tx: Any) -> None:
+        execution = await rows.read(tx, ExecutionDoc, self._execution.exec)
+        if execution is not None and execution.reserved is not None:
+            provider, execution.reserved = execution.reserved, None
+            await rows.write(tx, ExecutionDoc, execution.exec, execution)
+            await wake_queue(tx, self._orchestration.config.current, provider)
 
     async def _hand_in(self, delivery: Delivery) -> str:
         link = self._link
@@ -189,8 +229,6 @@ class Watcher:
             return await link.answer(delivery.request, delivery.qid or "", delivery.rev or 0, delivery.text)
         if delivery.kind == "model":
             return await link.set_model(delivery.request, delivery.model or "")
-        if delivery.kind == "follow-up" and delivery.model:
-            await link.set_model(f"{delivery.request}:model", delivery.model)
         return await link.deliver(delivery.request, delivery.kind, delivery.text)
 
     # limits
@@ -198,58 +236,90 @@ class Watcher:
     async def _exit(self) -> None:
         if self._execution.pid is not None:
             await ended(self._execution.pid, self._execution.started or "")
-            await asyncio.sleep(0.05)  # what it said last is still on the way
-            self._end("exited")
+            self._end("exited")  # what it said last is read from its session
 
     async def _keep_limits(self) -> None:
-        """Count active time, keep the timeout, let go of who waits on a question."""
-        call = await self._call()
-        limit = call.spec.get("timeoutMs")
-        constants = self._orchestration.config.current.k
-        saved = time.monotonic()
+        """Wake when something was heard or a limit is due, and for nothing else."""
+        limit = (await self._call()).spec.get("timeoutMs")
+        timeout = None if limit is None else limit / 1000
         while True:
-            pause = constants.checkpoint_ms / 1000
-            if limit is not None and self._open:
-                pause = min(pause, max(0.01, limit / 1000 - self._spent()))
-            if self._parked_since is not None and self._asking:
-                pause = min(pause, max(0.01, self._parked_since + constants.hibernate_ms / 1000 - time.monotonic()))
-            await asyncio.sleep(min(pause, 0.25 if limit is not None else 1.0))
-            if limit is not None and self._spent() * 1000 >= limit:
-                self._end("timeout")
-                return
-            parked = self._parked_since
-            if parked is not None and self._asking and time.monotonic() - parked >= constants.hibernate_ms / 1000:
-                self._end("parked")
-                return
-            if time.monotonic() - saved >= constants.checkpoint_ms / 1000:
-                saved = time.monotonic()
+            self._moved.clear()
+            left = [seconds for seconds in self._due(timeout).values() if seconds is not None]
+            when = self._clock.now() + max(0.0, min(left)) if left else None
+            cancel = None if when is None else self._clock.call_at(when, self._moved.set)
+            try:
+                await self._moved.wait()
+            finally:
+                if cancel is not None:
+                    cancel()
+            due = self._due(timeout)
+            for why in ("timeout", "parked", "switch-timeout"):
+                if (seconds := due[why]) is not None and seconds <= 0:
+                    self._end(why)
+                    return
+            if due["checkpoint"] is not None and due["checkpoint"] <= 0:
                 await self._checkpoint()
+            if due["silence"] is not None and due["silence"] <= 0:
+                await self._look_at_silence()
 
-    def _opens(self, what: str) -> None:
-        if not self._open:
-            self._since = time.monotonic()
-        self._open.add(what)
+    def _due(self, timeout: float | None) -> dict[str, float | None]:
+        """Seconds until each limit; None for those that do not count now."""
+        constants, activity, now = self._orchestration.config.current.k, self._activity, self._clock.monotonic()
+        asks = activity.asking and activity.parked is not None
+        silent, stuck = activity.silent_since(), activity.stuck_since()
+        silences = [] if silent is None else [silent + constants.stall_ms / 1000 - now]
+        if stuck is not None:
+            silences.append(stuck + constants.progress_ms / 1000 - now)
+        if self._cpu is not None:
+            silences = [self._cpu[0] + CPU_SECONDS - now]
+        return {
+            "timeout": timeout - activity.active(now) if timeout is not None and activity.counts else None,
+            "parked": activity.parked + constants.hibernate_ms / 1000 - now
+            if asks and activity.parked is not None
+            else None,
+            "switch-timeout": None
+            if self._switch_since is None
+            else self._switch_since + constants.switch_timeout_ms / 1000 - now,
+            "checkpoint": self._saved + constants.checkpoint_ms / 1000 - now if activity.counts else None,
+            "silence": min(silences) if silences and not self._silent else None,
+        }
 
-    def _closes(self, what: str) -> None:
-        self._open.discard(what)
-        if not self._open and self._since is not None:
-            self._active += time.monotonic() - self._since
-            self._since = None
-
-    def _closes_all(self) -> None:
-        for what in list(self._open):
-            self._closes(what)
-
-    def _spent(self) -> float:
-        return self._active + (time.monotonic() - self._since if self._since is not None else 0.0)
+    async def _look_at_silence(self) -> None:
+        """Processes that use the processor are not silent. Errors without end are, whatever else happens."""
+        now = self._clock.monotonic()
+        if self._activity.stuck_since() is None:
+            ticks = await asyncio.to_thread(processor_ticks, self._execution.exec)
+            before, self._cpu = self._cpu, (now, ticks)
+            if before is None:
+                return
+            if ticks > before[1]:
+                self._activity.moved(now)
+                self._cpu = None
+                return
+        self._cpu = None
+        async with self._run.transaction() as tx:
+            workflow, call = await self._rows(tx)
+            self._silent = await raise_silence(tx, workflow, call, silence_text(self._activity, now))
+        if not self._silent:
+            self._activity.moved(now)  # it is held, or known to wait: look again after the same time
 
     async def _checkpoint(self) -> None:
-        spent = int(self._spent() * 1000)
-        if spent > (await self._call()).active_ms:
-            async with self._run.transaction() as tx:
-                _, call = await self._rows(tx)
-                call.active_ms = max(call.active_ms, spent)
-                await rows.put_call(tx, call)
+        """Store the time and what was used so far."""
+        now, activity = self._clock.monotonic(), self._activity
+        self._saved = now
+        spent = int(activity.active(now) * 1000)
+        answered = activity.answered
+        if spent <= (await self._call()).active_ms and answered == self._accounted:
+            return
+        store = self._orchestration.store_of(self._wid, self._key)
+        evidence = await read_evidence(store, self._execution.exec, self._execution.generation)
+        async with self._run.transaction() as tx:
+            workflow, call = await self._rows(tx)
+            call.active_ms = max(call.active_ms, spent)
+            await account(tx, workflow, call, evidence)
+            await rows.put_call(tx, call)
+            await rows.put_workflow(tx, workflow)
+        self._accounted = answered
 
     async def _call(self) -> Call:
         return (await self._rows(self._orchestration.harness.session))[1]

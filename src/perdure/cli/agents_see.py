@@ -1,0 +1,128 @@
+"""`perdure agents status`, `describe`, `events`, `tail`: from committed rows, whether an orchestrator runs or not."""
+
+import json
+import time
+from typing import Any
+
+import click
+import msgspec
+
+from perdure.base.errors import InvalidValue
+from perdure.base.text import printable
+from perdure.cli.agents_kit import PENDING, as_json, wait_for
+from perdure.subagents import events as log
+from perdure.subagents import rows, starter
+from perdure.subagents import status as state
+from perdure.subagents.client import connection, reading, say
+from perdure.subagents.describe import describe as described
+from perdure.subagents.paths import StateRoot
+from perdure.subagents.rendering import brief_lines, event_line, workflow_lines
+from perdure.subagents.state import Event
+
+EXPIRED = 4
+
+
+@click.command("status")
+@click.argument("wid", required=False)
+@click.option("--key", help="One call, whole.")
+@click.option("--full", is_flag=True, help="Outputs whole.")
+@click.option("--tail", type=click.IntRange(1), help="The last lines of each output.")
+@click.option("--grep", help="The lines of each output that match a regular expression.")
+@as_json
+def status(wid: str | None, as_json: bool, **options: Any) -> int:
+    """Show what runs, asks and failed; with a workflow's id, that one."""
+    root = StateRoot()
+
+    async def read() -> tuple[dict[str, Any], list[str]]:
+        async with reading(root) as reader:
+            if wid is None:
+                found = await state.status(reader, root)
+                return found, brief_lines(found)
+            name = await described(reader, root, wid)
+            workflow = None if reader is None else await rows.workflow(reader, str(name.get("wid", wid)))
+            if workflow is None or reader is None:
+                raise InvalidValue(f"no workflow {wid!r}: {name['state']}")
+            found = await state.workflow_status(reader, workflow, **options)
+            return found, workflow_lines(found)
+
+    found, lines = wait_for(read())
+    click.echo(json.dumps(found, ensure_ascii=False) if as_json else "\n".join(lines))
+    return 0
+
+
+@click.command("describe")
+@click.argument("name")
+def describe(name: str) -> int:
+    """Tell what became of a request id or a workflow, whole, as JSON."""
+    root = StateRoot()
+
+    async def read() -> dict[str, Any]:
+        async with reading(root) as reader:
+            return await described(reader, root, name)
+
+    click.echo(json.dumps(wait_for(read()), ensure_ascii=False))
+    return 0
+
+
+@click.command("events")
+@click.argument("wid", required=False)
+@click.option("--after", help="Print what follows this cursor.")
+@click.option("--limit", default=log.PAGE, type=click.IntRange(1), help="At most so many.")
+@click.option("--wait-ms", default=60_000, type=click.IntRange(0), help="Where no log exists yet.")
+def events(wid: str | None, after: str | None, limit: int, wait_ms: int) -> int:
+    """Print the event log after a cursor as lines of JSON, then its head; or the timeline of one workflow as text."""
+    root = StateRoot()
+
+    async def read() -> int:
+        async with reading(root) as reader:
+            if reader is None:
+                click.echo(json.dumps({"pending": True}))
+                return PENDING
+            if wid is not None:
+                for event in await log.of_workflow(reader, wid):
+                    click.echo(event_line(event))
+                return 0
+            if after is None:
+                click.echo(json.dumps({"head": await log.head(reader)}))
+                return 0
+            try:
+                page = await log.after(reader, after, limit)
+            except log.CursorExpired as error:
+                click.echo(json.dumps({"error": "cursor-expired", "head": error.head, "oldest": error.oldest}))
+                return EXPIRED
+            except InvalidValue as error:
+                click.echo(json.dumps({"error": "invalid-arguments", "reason": str(error)}))
+                return 1
+            for event in page.events:
+                click.echo(msgspec.json.encode(event).decode())
+            click.echo(json.dumps({"head": page.head, "more": page.more}))
+            return 0
+
+    return wait_for(read())
+
+
+@click.command("tail")
+@click.option("--after", help="Begin behind this cursor; without it, with what comes now.")
+@click.option("--for-ms", type=click.IntRange(1), help="End after this time.")
+def tail(after: str | None, for_ms: int | None) -> int:
+    """Print events as they come, until interrupted or the orchestrator ends."""
+    root = StateRoot()
+
+    async def follow() -> int:
+        async with reading(root) as reader:
+            cursor = after or ("0.0" if reader is None else await log.head(reader))
+        if starter.running(root) is None:
+            return 0
+        deadline = None if for_ms is None else time.monotonic() + for_ms / 1000
+        async with connection(root) as (reader_, writer):
+            await say(writer, {"op": "events", "after": cursor})
+            while deadline is None or time.monotonic() < deadline:
+                line = await reader_.readline()
+                if not line:
+                    return 0
+                found = json.loads(line)
+                if "event" in found:
+                    click.echo(printable(event_line(msgspec.convert(found["event"], Event))))
+        return 0
+
+    return wait_for(follow())
