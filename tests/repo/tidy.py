@@ -28,7 +28,7 @@ INITS_WITH_NAMES = {"src/perdure/__init__.py", "src/perdure/tools/__init__.py", 
 
 ENTRY_POINTS = (
     "perdure", "perdure.events", "perdure.wakes", "perdure.cli.main", "perdure.cli.__main__", "perdure.env.launcher",
-    "perdure.env.ssh", "perdure.env.container",
+    "perdure.env.ssh", "perdure.env.container", "perdure.subagents.host.__main__",
 )  # fmt: skip
 """What a user imports or runs. `perdure.testing` is public too, but what nothing here uses is dead there as well."""
 

@@ -60,7 +60,7 @@ class Scripted:
         return made(first[seen] if seen < len(first) else due)
 
 
-KINDS: Final = {
+KINDS: Final[dict[str, Any]] = {
     "drop": CutOff,
     "fatal": ModelError,
     **{one.code: one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, ModelError)},

@@ -64,7 +64,7 @@ async def test_r095_a_text_beside_a_call_is_no_result(tmp_path: Path) -> None:
 
 async def test_a_stream_that_breaks_off_after_a_round_of_tools_is_asked_again(tmp_path: Path) -> None:
     bench = Bench(tmp_path, {"a": [LOOK, {"say": "whole and well", "first": [{"say": "whole and", "cut": 1}]}]})
-    launch, seen = bench.launch(), []
+    launch, seen = bench.launch(), list[Any]()
     async with bench.host(launch) as link:
         await until(link, "settled", seen)
     assert [(news.stop, news.code) for news in seen if news.what == "answer"] == [

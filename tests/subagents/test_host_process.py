@@ -11,6 +11,7 @@ import pytest
 
 from perdure.subagents.host.errors_file import ERRORS_BYTES
 from perdure.subagents.host.link import HostGone, HostLink, HostRefused
+from perdure.subagents.protocol import News
 from tests.subagents.hosting import Bench, until
 
 pytestmark = pytest.mark.slow
@@ -84,7 +85,7 @@ async def test_r011_news_of_before_are_told_to_whoever_connects_next(tmp_path: P
         second = await HostLink.connect(bench.root, launch.exec)
         assert second.hello.begun
         assert await second.begin(launch, "n1") == "begun", "beginning again changes nothing"
-        seen = []
+        seen = list[News]()
         await until(second, "settled", seen)
         await second.disconnect()
     assert [news.what for news in seen if news.what in ("request", "tool", "settled")] == [
