@@ -83,6 +83,8 @@ class Fence(msgspec.Struct, kw_only=True):
     at: float
     exec: str
     reason: str
+    told: bool = False
+    """Whether the event log has it; it does once the next execution begins."""
 
 
 class Call(msgspec.Struct, kw_only=True):
@@ -156,6 +158,7 @@ class Execution(msgspec.Struct, kw_only=True):
     nonce: str
     provider: str
     model: str
+    thinking: str | None = None
     reserved: str | None = None
     """A second provider's slot, for a switch that is under way."""
     kind: Literal["host", "gate"] = "host"
@@ -314,7 +317,7 @@ class Exhausted(msgspec.Struct, kw_only=True):
     error: str
     next_try: float
     probe: str | None = None
-    """The execution that tries it."""
+    """The call that tries it."""
 
 
 class Tombstone(msgspec.Struct, kw_only=True):
@@ -334,6 +337,8 @@ def _family(name: str, type: Any) -> Document[Any]:
     return document_family(f"agents.{name}", type, scope="session")
 
 
+OutputDoc: Document[Any] = document_family("agents.output", str, scope="session")
+"""By absolute path: the digest of what was written there last."""
 CountersDoc: Document[Any] = Document("agents.counters", Counters, scope="session", initial=Counters)
 WorkflowDoc = _family("workflow", Workflow)
 """By wid."""

@@ -2,23 +2,16 @@
 
 from typing import Final
 
-from perdure import InvalidValue, TaskTransaction
+from perdure import TaskTransaction
 from perdure.subagents import rows
 from perdure.subagents.config import AgentsConfig
-from perdure.subagents.model_names import ModelName, parse_model
+from perdure.subagents.model_names import ModelName
+from perdure.subagents.names import call_of
 from perdure.subagents.pokes import poke
 from perdure.subagents.state import Call, Execution, ExecutionDoc, Exhausted, ExhaustedDoc, LiveDoc, Waiting
 
 MEMORY_RETRY: Final = 5.0
 MEGABYTE: Final = 1024 * 1024
-
-
-def chosen_model(config: AgentsConfig, call: Call, agent: dict[str, object]) -> ModelName:
-    """Asked for by a send, else the spec's, the agent's, the default. Raises `InvalidValue` where there is none."""
-    for name in (call.wanted, call.spec.get("model"), agent.get("model"), config.default_model):
-        if name:
-            return parse_model(name)
-    raise InvalidValue("no model", hint="name one in the spec or the agent's file, or set defaultModel in config.json")
 
 
 async def executions(reader: rows.Reader) -> list[Execution]:
@@ -50,13 +43,10 @@ async def obstacle(
     now = tx.now_millis / 1000
     found = await executions(tx)
     used_up: Exhausted | None = await rows.read(tx, ExhaustedDoc, model.provider)
-    if used_up is not None and used_up.probe != f"{call.wid}/{call.key}":
-        if now < used_up.next_try or used_up.probe is not None:
-            detail = f"{model.provider} is used up since {used_up.since:.0f}: {used_up.error}"
-            later = used_up.next_try if now < used_up.next_try else None
-            return Waiting(reason="provider-exhausted", detail=detail, since=now), later
-        used_up.probe = f"{call.wid}/{call.key}"
-        await rows.write(tx, ExhaustedDoc, model.provider, used_up)
+    if used_up is not None and (now < used_up.next_try or used_up.probe not in (None, call_of(call.wid, call.key))):
+        detail = f"{model.provider} is used up: {used_up.error}"
+        later = used_up.next_try if now < used_up.next_try else None
+        return Waiting(reason="provider-exhausted", detail=detail, since=now), later
     limit, taken = config.slots(model.provider), held(found, model.provider)
     if limit is not None:
         before = sum(other.queued < call.queued or not call.queued for other in await queue(tx, model.provider, call))
@@ -69,7 +59,19 @@ async def obstacle(
     if left < config.memory.per_child_mb:
         detail = f"waiting for memory: {memory:.0f} MB available, {config.memory.reserve_mb} MB are kept free"
         return Waiting(reason="slot", detail=detail, since=now), now + MEMORY_RETRY
+    if used_up is not None:
+        used_up.probe = call_of(call.wid, call.key)  # one tries it, and the others wait for what it learns
+        await rows.write(tx, ExhaustedDoc, model.provider, used_up)
     return None
+
+
+async def free_probe(tx: TaskTransaction, config: AgentsConfig, call: str) -> None:
+    """The call tries no used-up provider any more: another one may."""
+    for found in await rows.rows(tx, ExhaustedDoc):
+        if found.probe == call:
+            found.probe = None
+            await rows.write(tx, ExhaustedDoc, found.provider, found)
+            await wake_queue(tx, config, found.provider)
 
 
 async def queue(tx: TaskTransaction, provider: str, but: Call | None = None) -> list[Call]:
@@ -89,8 +91,9 @@ async def queue(tx: TaskTransaction, provider: str, but: Call | None = None) -> 
 async def release(tx: TaskTransaction, config: AgentsConfig, execution: Execution) -> None:
     """The execution is proven gone: drop its row, and wake who waits for what it held."""
     await tx.retire(ExecutionDoc, key=execution.exec)
-    for provider in {execution.provider, execution.reserved or execution.provider}:
-        await wake_queue(tx, config, provider)
+    if execution.kind == "host":
+        for provider in {execution.provider, execution.reserved or execution.provider}:
+            await wake_queue(tx, config, provider)
 
 
 async def wake_queue(tx: TaskTransaction, config: AgentsConfig, provider: str) -> None:

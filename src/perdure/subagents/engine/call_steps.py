@@ -1,18 +1,21 @@
 """Parts of a generation's phases: each runs inside the commit of the phase that calls it."""
 
 import os
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from perdure import TaskTransaction
+from perdure import InvalidValue, TaskTransaction
 from perdure.subagents import rows
+from perdure.subagents.config import AgentsConfig
+from perdure.subagents.engine.admission import free_probe, wake_queue
 from perdure.subagents.engine.context import Orchestration
 from perdure.subagents.engine.judge import Verdict
 from perdure.subagents.events import append_event, counters
-from perdure.subagents.model_names import ModelName
+from perdure.subagents.model_names import ModelName, parse_model
 from perdure.subagents.names import call_of, execution_id
 from perdure.subagents.notices import put_notice
+from perdure.subagents.pokes import poke
 from perdure.subagents.protocol import Evidence, Launch
 from perdure.subagents.state import (
     Call,
@@ -26,6 +29,9 @@ from perdure.subagents.state import (
     Waiting,
     Workflow,
 )
+
+FENCE_RETRY: Final = 30.0
+"""Seconds until processes that would not end are tried again."""
 
 
 def failed(error: str) -> dict[str, Any]:
@@ -75,14 +81,17 @@ async def admitted(
     now = tx.now_millis / 1000
     execution = Execution(
         exec=exec, wid=call.wid, key=call.key, generation=call.generation, nonce=orchestration.nonce(),
-        provider=model.provider, model=model.name, admitted=now, session=workflow.origin,
+        provider=model.provider, model=model.name, thinking=model.thinking, admitted=now, session=workflow.origin,
     )  # fmt: skip
     await rows.write(tx, ExecutionDoc, exec, execution)
     if call.waiting is not None:
         await append_event(tx, "moving", workflow=workflow, call=call, after=call.waiting.reason)
-    if call.last_fence is not None and call.started is not None:
+    if call.last_fence is not None and not call.last_fence.told:
         fence = call.last_fence
-        await append_event(tx, "fenced", workflow=workflow, call=call, exec=fence.exec, reason=fence.reason)
+        fence.told = True
+        await append_event(
+            tx, "fenced", workflow=workflow, call=call, exec=fence.exec, reason=fence.reason, at=fence.at
+        )
     if call.started is None:
         call.started = now
         await append_event(tx, "started", workflow=workflow, call=call, model=model.name, agent=call.agent)
@@ -94,13 +103,35 @@ async def admitted(
     return execution
 
 
-async def launch_of(
-    orchestration: Orchestration, workflow: Workflow, call: Call, execution: Execution, pins: Pins
-) -> Launch:
+def model_for(config: AgentsConfig, call: Call, pins: Pins) -> ModelName:
+    """What the next execution asks: a model that was sent for, else that of the conversation, else as specs, agents
+    and settings say. Raises `InvalidValue` where there is none."""
+    agent = pins.agents.get(call.agent, {})
+    named = (call.spec.get("model"), agent.get("model"), config.default_model)
+    for name in (call.wanted, call.model, *named):
+        if name in config.pools:
+            raise InvalidValue(f"{name} is a pool, and pools are not available yet", hint="name a model")
+        if name:
+            found = parse_model(name)
+            thinking = next((level for one in named if one and (level := _thinking(one, found.name))), None)
+            return found._replace(thinking=found.thinking or thinking)
+    raise InvalidValue("no model", hint="name one in the spec or the agent's file, or set defaultModel in config.json")
+
+
+def _thinking(name: str, model: str) -> str | None:
+    """How much a name says that this model is to think."""
+    try:
+        found = parse_model(name)
+    except InvalidValue:
+        return None
+    return found.thinking if found.name == model else None
+
+
+def launch_of(workflow: Workflow, call: Call, execution: Execution, pins: Pins) -> Launch:
     """What the host gets."""
     agent = dict(pins.agents.get(call.agent, {}))
     spec = call.spec
-    thinking = agent.get("thinking")
+    thinking = execution.thinking or agent.get("thinking")
     return Launch(
         exec=execution.exec, wid=call.wid, key=call.key, generation=call.generation, cwd=cwd_of(workflow, call),
         model=execution.model, task=call.opening, task_id=call.opening_request, agent=agent,
@@ -123,8 +154,17 @@ async def account(tx: TaskTransaction, workflow: Workflow, call: Call, evidence:
     tokens = workflow.budget.get("tokens", float("inf"))
     if spent.input + spent.output >= tokens or spent.cost_usd >= workflow.budget.get("costUsd", float("inf")):
         workflow.budget_reached = True
+        await _wake_waiting(tx, workflow, call)
         await append_event(tx, "budget", workflow=workflow, spent=msgspec.to_builtins(spent))
         await put_notice(tx, workflow, "budget", f"The budget of {workflow.name or workflow.wid} is reached.")
+
+
+async def _wake_waiting(tx: TaskTransaction, workflow: Workflow, but: Call) -> None:
+    """Whoever does not run learns that it will not."""
+    for key in workflow.open:
+        call = None if key == but.key else await rows.call(tx, workflow.wid, key)
+        if call is not None and call.exec is None:
+            await poke(tx, call)
 
 
 async def spent_by(reader: rows.Reader, workflow: Workflow, fresh: Call | None = None) -> Usage:
@@ -165,15 +205,58 @@ async def ask(tx: TaskTransaction, workflow: Workflow, call: Call, qid: str, rev
     await put_notice(tx, workflow, "question", told, key=call.key, detail=qid)
 
 
-async def used_up(tx: TaskTransaction, orchestration: Orchestration, call: Call, error: str) -> None:
-    """The provider's usage window is used up: nobody is sent there before its next try."""
-    provider = (call.model or "").partition(":")[0]
-    if not provider:
-        return
-    now = tx.now_millis / 1000
+async def used_up(
+    tx: TaskTransaction, orchestration: Orchestration, call: Call, execution: Execution, error: str
+) -> None:
+    """The provider's usage window is used up: nobody is sent there before its next try. Known windows are recorded
+    once; only a refused probe moves the next try."""
+    provider, now = execution.provider, tx.now_millis / 1000
     known = await rows.read(tx, ExhaustedDoc, provider)
-    since = now if known is None else known.since
+    if known is not None and known.probe != call_of(call.wid, call.key):
+        return
     found = Exhausted(
-        provider=provider, since=since, error=error, next_try=now + orchestration.config.current.k.probe_ms / 1000
-    )
+        provider=provider, since=now if known is None else known.since, error=error,
+        next_try=now + orchestration.config.current.k.probe_ms / 1000,
+    )  # fmt: skip
     await rows.write(tx, ExhaustedDoc, provider, found)
+    await wake_queue(tx, orchestration.config.current, provider)
+
+
+async def provider_after(
+    tx: TaskTransaction,
+    orchestration: Orchestration,
+    call: Call,
+    execution: Execution | None,
+    evidence: Evidence,
+    verdict: Verdict,
+) -> None:
+    """What an execution's end says of its provider: used up, not used up any more, or nothing."""
+    if execution is None:
+        return
+    me = call_of(call.wid, call.key)
+    if verdict.exhausted:
+        await used_up(tx, orchestration, call, execution, verdict.error or "")
+    elif evidence.settled and evidence.error is None:
+        known = await rows.read(tx, ExhaustedDoc, execution.provider)
+        if known is not None and known.probe == me:
+            await tx.retire(ExhaustedDoc, key=execution.provider)
+            await wake_queue(tx, orchestration.config.current, execution.provider)
+    await free_probe(tx, orchestration.config.current, me)
+
+
+async def unconfirmed(tx: TaskTransaction, workflow: Workflow, call: Call, survivors: tuple[str, ...]) -> float:
+    """Processes do not die: the call waits, holding what it holds. Told once; returns when to try again."""
+    now = tx.now_millis / 1000
+    if call.waiting is None or call.waiting.reason != "unconfirmed-stop":
+        detail = f"these processes do not end: {', '.join(survivors)}"
+        call.waiting = Waiting(reason="unconfirmed-stop", detail=detail, since=now)
+        await rows.put_call(tx, call)
+        await append_event(tx, "waiting", workflow=workflow, call=call, reason="unconfirmed-stop", detail=detail)
+        await put_notice(
+            tx, workflow, "unknown", f"{call_of(call.wid, call.key)}: {detail}", key=call.key, detail="fence"
+        )
+        execution = None if call.exec is None else await rows.read(tx, ExecutionDoc, call.exec)
+        if execution is not None:
+            execution.state, execution.fence_failed = "fencing", now
+            await rows.write(tx, ExecutionDoc, execution.exec, execution)
+    return now + FENCE_RETRY

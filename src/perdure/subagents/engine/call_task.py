@@ -1,6 +1,5 @@
 """One generation of a call, from admission to its seal."""
 
-import asyncio
 import contextlib
 import os
 from typing import Any, Final
@@ -9,6 +8,7 @@ from perdure import InvalidValue, Next, TaskRun, TaskTransaction, phase, task
 from perdure.subagents import rows
 from perdure.subagents.engine import admission
 from perdure.subagents.engine.call_steps import (
+    FENCE_RETRY,
     account,
     admitted,
     asks,
@@ -16,40 +16,35 @@ from perdure.subagents.engine.call_steps import (
     failed,
     launch_of,
     line_up,
+    model_for,
+    provider_after,
     result_of,
-    used_up,
+    unconfirmed,
     wakes,
 )
+from perdure.subagents.engine.connecting import connected
 from perdure.subagents.engine.context import Orchestration, of
-from perdure.subagents.engine.gates import run_gate
+from perdure.subagents.engine.gates import gate_of, run_gate
 from perdure.subagents.engine.generations import runs_generations
 from perdure.subagents.engine.judge import judge
-from perdure.subagents.engine.outputs import publish
+from perdure.subagents.engine.outputs import publish, record_output
 from perdure.subagents.engine.processes import fence, spawn_host
+from perdure.subagents.engine.retiring import retire
 from perdure.subagents.engine.sealing import seal
-from perdure.subagents.engine.watching import Watcher, connected
-from perdure.subagents.events import append_event
+from perdure.subagents.engine.watching import Watcher
 from perdure.subagents.evidence import read_evidence
 from perdure.subagents.host.link import HostGone, HostRefused
 from perdure.subagents.names import call_of, generation_of
-from perdure.subagents.notices import put_notice, resolve_notices
+from perdure.subagents.notices import resolve_notices
 from perdure.subagents.pokes import next_poke
-from perdure.subagents.processes import boot_id
+from perdure.subagents.processes import boot_id, is_running
 from perdure.subagents.protocol import Evidence
-from perdure.subagents.state import (
-    Call,
-    CallDoc,
-    ExecutionDoc,
-    Fence,
-    PinsDoc,
-    ResultDoc,
-    Waiting,
-    Workflow,
-)
+from perdure.subagents.state import Call, CallDoc, Execution, ExecutionDoc, Fence, PinsDoc, ResultDoc, Workflow
 
-FENCE_RETRY: Final = 30.0
-CUT: Final = ("exited", "orchestrator-died", "restart")
+CUT: Final = ("process-died", "orchestrator-crash", "restart-force")
 """Ends of an execution that were no end of its work."""
+FORGIVEN: Final = ("held", "exhausted", "orchestrator-crash", "restart-force")
+"""Ends that are not the call's loss."""
 
 
 @runs_generations
@@ -65,27 +60,27 @@ class CallGeneration:
     async def admit(self, run: TaskRun) -> Next[str]:
         """Wait until it may run, then store the execution; it is launched after that."""
         orchestration = of(run)
-        memory = orchestration.memory()
+        config, memory = orchestration.config.current, orchestration.memory()
         async with run.transaction() as tx:
             workflow, call = await self._rows(tx)
             if await rows.read(tx, ResultDoc, self._name) is not None:
                 return tx.complete("sealed")
-            if workflow.held:
-                call.held, call.phase = True, "asking" if call.hibernated else "queued"
-                await rows.put_call(tx, call)
-                return tx.sleep(self.admit, [next_poke(call)])
-            call.held = False
-            if call.hibernated and not wakes(call):
-                await rows.put_call(tx, call)
-                return tx.sleep(self.admit, [next_poke(call)])
             if workflow.budget_reached:
                 return tx.goto(self.seal, failed("workflow budget reached"))
+            if workflow.held or (call.hibernated and not wakes(call)):
+                call.held, call.phase = workflow.held, "asking" if call.hibernated else "queued"
+                left, call.queued = call.queued, 0
+                await rows.put_call(tx, call)
+                if left:
+                    await admission.wake_queue(tx, config, call.queued_for)  # it was its turn, perhaps
+                return tx.sleep(self.admit, [next_poke(call)])
+            call.held = False
             pins = await rows.need(tx, PinsDoc, f"{self.wid}@{call.revision}")
             try:
-                model = admission.chosen_model(orchestration.config.current, call, pins.agents.get(call.agent, {}))
+                model = model_for(config, call, pins)
             except InvalidValue as error:
                 return tx.goto(self.seal, failed(str(error)))
-            blocked = await admission.obstacle(tx, orchestration.config.current, call, model, memory)
+            blocked = await admission.obstacle(tx, config, call, model, memory)
             if blocked is not None:
                 waiting, until = blocked
                 await line_up(tx, workflow, call, model.provider, waiting)
@@ -97,32 +92,35 @@ class CallGeneration:
     async def launch(self, run: TaskRun, exec: str) -> Next[str]:
         """Start the host, or find the one that an earlier orchestrator started, and open its gate."""
         orchestration = of(run)
-        execution = await rows.read(orchestration.harness.session, ExecutionDoc, exec)
+        session = orchestration.harness.session
+        execution = await rows.read(session, ExecutionDoc, exec)
         if execution is None:
             return run.goto(self.admit)
-        workflow, call = await self._rows(orchestration.harness.session)
-        pins = await rows.need(orchestration.harness.session, PinsDoc, f"{self.wid}@{call.revision}")
-        link = await connected(orchestration.root, execution, patience=0.0) if run.cut else None
-        if link is None:
-            await fence(exec, execution.pid)
+        workflow, call = await self._rows(session)
+        pins = await rows.need(session, PinsDoc, f"{self.wid}@{call.revision}")
+        if run.cut:
+            alive = execution.pid is not None and is_running(execution.pid, execution.started or "")
+            link = await connected(orchestration.root, execution) if alive else None
+            if link is None:  # whether it ran is told by what it left
+                return run.goto(self.settle, exec, "orchestrator-crash")
+        else:
             pid, started = spawn_host(orchestration.root, execution, cwd_of(workflow, call))
             async with run.transaction() as tx:
                 execution.pid, execution.started, execution.boot, execution.state = pid, started, boot_id(), "spawned"
                 await rows.write(tx, ExecutionDoc, exec, execution)
             link = await connected(orchestration.root, execution)
         if link is None:
-            return run.goto(self.settle, exec, "exited")
+            return run.goto(self.settle, exec, "process-died")
         try:
-            launch = await launch_of(orchestration, workflow, call, execution, pins)
-            said = await link.begin(launch, execution.nonce)
+            said = await link.begin(launch_of(workflow, call, execution, pins), execution.nonce)
         except HostRefused as error:
             return run.goto(self.refused, exec, str(error))
         except HostGone:
-            return run.goto(self.settle, exec, "exited")
+            return run.goto(self.settle, exec, "process-died")
         finally:
             await link.disconnect()
         if said != "begun":
-            return run.goto(self.settle, exec, "exited")
+            return run.goto(self.settle, exec, "process-died")
         async with run.transaction() as tx:
             execution.state, execution.begun = "begun", tx.now_millis / 1000
             await rows.write(tx, ExecutionDoc, exec, execution)
@@ -142,13 +140,12 @@ class CallGeneration:
             return run.goto(self.admit)
         link = await connected(orchestration.root, execution, patience=2.0)
         if link is None:
-            return run.goto(self.settle, exec, "exited")
+            return run.goto(self.settle, exec, "orchestrator-crash" if run.cut else "process-died")
         watcher = Watcher(orchestration, run, link, self.wid, self.key, execution)
         try:
             why = await watcher.watch()
         finally:
             orchestration.forget(call_of(self.wid, self.key))
-            await link.disconnect()
         return run.goto(self.settle, exec, why)
 
     @phase
@@ -162,23 +159,25 @@ class CallGeneration:
         execution = await rows.read(session, ExecutionDoc, exec)
         survivors = await fence(exec, None if execution is None else execution.pid)
         if survivors:
-            return await self._unconfirmed(run, exec, why, survivors)
+            async with run.transaction() as tx:
+                workflow, call = await self._rows(tx)
+                until = await unconfirmed(tx, workflow, call, survivors)
+                return tx.sleep(self.settle if result is None else self.refused, (), until, exec, why)
         with contextlib.suppress(OSError):
             os.unlink(orchestration.root.host_socket(exec))
         evidence = await read_evidence(orchestration.store_of(self.wid, self.key), exec, self.generation)
         async with run.transaction() as tx:
             workflow, call = await self._rows(tx)
-            if execution is not None:
-                await admission.release(tx, orchestration.config.current, execution)
-                call = await rows.need(tx, CallDoc, call_of(self.wid, self.key))
             call.exec, call.waiting = None, None
             await resolve_notices(tx, self.wid, "ended", key=self.key, kinds=("unknown",), detail="fence")
+            await resolve_notices(tx, self.wid, "ended", key=self.key, kinds=("stall",))
             await account(tx, workflow, call, evidence)
+            call.deliveries = [one for one in call.deliveries if one.request not in evidence.taken]
+            await rows.put_call(tx, call)
+            await rows.put_workflow(tx, workflow)
             if result is not None:
-                await rows.put_call(tx, call)
-                await rows.put_workflow(tx, workflow)
-                return tx.goto(self.seal, result)
-            return await self._decide(tx, orchestration, workflow, call, evidence, exec, why)
+                return tx.goto(self.seal, result, exec)
+            return await self._decide(tx, orchestration, workflow, call, evidence, execution, exec, why)
 
     async def _decide(
         self,
@@ -187,122 +186,155 @@ class CallGeneration:
         workflow: Workflow,
         call: Call,
         evidence: Evidence,
+        execution: Execution | None,
         exec: str,
         why: str,
     ) -> Next[str]:
-        constants = orchestration.config.current.k
+        config = orchestration.config.current
         verdict = judge(
             evidence,
             timed_out=why == "timeout",
             schema=call.spec.get("schema") is not None,
             once=bool(call.spec.get("once")),
+            forgiven=why in FORGIVEN,
             losses=call.losses,
             launches=call.launch,
-            loss_bound=constants.loss_bound,
+            loss_bound=config.k.loss_bound,
         )
-        call.deliveries = [one for one in call.deliveries if one.request not in evidence.taken]
         if why in CUT and not evidence.settled and evidence.marker and verdict.outcome != "asking":
             call.last_fence = Fence(at=tx.now_millis / 1000, exec=exec, reason=why)
         call.losses += verdict.loss
-        if verdict.outcome == "sealed":
-            await rows.put_call(tx, call)
-            await rows.put_workflow(tx, workflow)
-            return tx.goto(self.gate if verdict.status == "ok" else self.seal, result_of(verdict))
         if verdict.outcome == "asking":
             await asks(tx, workflow, call, evidence)
             call.hibernated, call.phase = True, "asking"
-        else:
+        elif verdict.outcome == "again":
             call.phase, call.hibernated = "queued", False
             if verdict.loss:
                 call.attempt += 1
                 call.launch = 0
-            if verdict.exhausted:
-                await used_up(tx, orchestration, call, verdict.error or "")
         await rows.put_call(tx, call)
-        await rows.put_workflow(tx, workflow)
+        await provider_after(tx, orchestration, call, execution, evidence, verdict)
+        if verdict.outcome == "sealed":
+            after = self.gate if verdict.status == "ok" and call.spec.get("gate") is not None else self.seal
+            return tx.goto(after, result_of(verdict), exec)  # its slot is held until the seal
+        if execution is not None:
+            await admission.release(tx, config, execution)
         return tx.goto(self.admit)
 
-    async def _unconfirmed(self, run: TaskRun, exec: str, why: str, survivors: tuple[str, ...]) -> Next[str]:
-        """Processes do not die: the call waits, holding what it holds, and is looked at again."""
-        async with run.transaction() as tx:
-            workflow, call = await self._rows(tx)
-            detail = f"these processes do not end: {', '.join(survivors)}"
-            now = tx.now_millis / 1000
-            if call.waiting is None or call.waiting.reason != "unconfirmed-stop":
-                call.waiting = Waiting(reason="unconfirmed-stop", detail=detail, since=now)
-                await append_event(
-                    tx, "waiting", workflow=workflow, call=call, reason="unconfirmed-stop", detail=detail
-                )
-                await put_notice(tx, workflow, "unknown", detail, key=self.key, detail="fence")
-            await rows.put_call(tx, call)
-            return tx.sleep(self.settle, (), now + FENCE_RETRY, exec, why)
-
     @phase
-    async def gate(self, run: TaskRun, result: dict[str, Any]) -> Next[str]:
-        """Run the gate, once; a cut one is not run again."""
+    async def gate(self, run: TaskRun, result: dict[str, Any], exec: str) -> Next[str]:
+        """Run the gate, once; a cut one is not run again. It is an execution of its own, which holds no slot."""
         orchestration = of(run)
-        workflow, call = await self._rows(orchestration.harness.session)
-        gate = call.spec.get("gate")
-        if gate is None:
-            return run.goto(self.seal, result)
         async with run.transaction() as tx:
             workflow, call = await self._rows(tx)
             if call.gate == "begun":
                 unknown = {**result, "status": "unknown", "error": "its gate was cut off, and is not run again"}
-                return tx.goto(self.seal, unknown)
+                return tx.goto(self.gated, unknown)
             call.gate = "begun"
+            host = await rows.read(tx, ExecutionDoc, exec)
+            gate = Execution(
+                exec=self._gate, wid=self.wid, key=self.key, generation=self.generation, nonce="", provider="",
+                model="", kind="gate", state="begun", admitted=tx.now_millis / 1000, begun=tx.now_millis / 1000,
+                boot=boot_id(), session=workflow.origin,
+            )  # fmt: skip
+            call.exec = self._gate
+            await rows.write(tx, ExecutionDoc, self._gate, gate)
             await rows.put_call(tx, call)
-        tag = f"{generation_of(self.wid, self.key, self.generation)}#gate"
-        judged = await run_gate(orchestration, gate, result, tag=tag, cwd=cwd_of(workflow, call), call=self._name)
+            if host is not None:
+                await admission.release(tx, orchestration.config.current, host)
+        given = gate_of(call, result, tag=self._gate, cwd=cwd_of(workflow, call), name=self._name)
+        before = run.now()
+        judged = await run_gate(orchestration.root, given)
         async with run.transaction() as tx:
             workflow, call = await self._rows(tx)
             call.gate = "passed" if judged["status"] == "ok" else "failed"
+            call.active_ms += max(0, int((tx.now_millis / 1000 - before) * 1000))
             await rows.put_call(tx, call)
-            return tx.goto(self.seal, judged)
+            return tx.goto(self.gated, judged)
 
     @phase
-    async def seal(self, run: TaskRun, result: dict[str, Any]) -> Next[str]:
-        """Publish the output, then store the result, once."""
+    async def gated(self, run: TaskRun, result: dict[str, Any]) -> Next[str]:
+        """What the gate left running ends before the seal."""
+        survivors = await fence(self._gate, None)
+        async with run.transaction() as tx:
+            workflow, call = await self._rows(tx)
+            if survivors:
+                until = await unconfirmed(tx, workflow, call, survivors)
+                return tx.sleep(self.gated, (), until, result)
+            await resolve_notices(tx, self.wid, "ended", key=self.key, kinds=("unknown",), detail="fence")
+            return tx.goto(self.seal, result, self._gate)
+
+    @phase
+    async def seal(self, run: TaskRun, result: dict[str, Any], exec: str = "") -> Next[str]:
+        """Publish the output, then store the result, once, and let go of what was held for it."""
         orchestration = of(run)
         workflow, call = await self._rows(orchestration.harness.session)
-        published = await asyncio.to_thread(publish, orchestration.root, workflow, call, self.generation, result)
+        published = await publish(orchestration.harness.session, orchestration.root, workflow, call, result)
         async with run.transaction() as tx:
-            sealed = await seal(tx, self.wid, self.key, self.generation, {**result, **published})
+            await record_output(tx, workflow, call, published)
+            sealed = await seal(tx, self.wid, self.key, self.generation, {**result, **published.draft})
+            await self._let_go(tx, orchestration, call, exec)
             return tx.complete(sealed)
+
+    async def _let_go(self, tx: TaskTransaction, orchestration: Orchestration, before: Call, exec: str) -> None:
+        """Release what the generation held, its place in the queue too; `before` is its row before the seal."""
+        config = orchestration.config.current
+        execution = await rows.read(tx, ExecutionDoc, exec) if exec else None
+        if execution is not None:
+            await admission.release(tx, config, execution)
+        await admission.free_probe(tx, config, call_of(self.wid, self.key))
+        if before.queued:
+            await admission.wake_queue(tx, config, before.queued_for)
 
     async def abort(self, run: TaskRun) -> Next[str]:
         """Stopped, or retired by a revision: end what runs; a stopped one is sealed as that."""
         orchestration = of(run)
         session = orchestration.harness.session
-        workflow, call = await self._rows(session)
         for execution in await admission.executions(session):
-            if (execution.wid, execution.key) != (self.wid, self.key):
-                continue
-            while survivors := await fence(execution.exec, execution.pid):
-                orchestration.report("stop", RuntimeError(f"these do not end: {survivors}"))
-            evidence = await read_evidence(orchestration.store_of(self.wid, self.key), execution.exec, self.generation)
-            async with run.transaction() as tx:
-                workflow, call = await self._rows(tx)
-                await account(tx, workflow, call, evidence)
-                call.exec = None
-                await rows.put_call(tx, call)
-                await rows.put_workflow(tx, workflow)
-                await admission.release(tx, orchestration.config.current, execution)
-        gate_tag = f"{generation_of(self.wid, self.key, self.generation)}#gate"
-        await fence(gate_tag, None)
+            if (execution.wid, execution.key) == (self.wid, self.key):
+                await self._end(run, execution)
         async with run.transaction() as tx:
             workflow, call = await self._rows(tx)
-            if call.revision == workflow.revision:
+            await resolve_notices(tx, self.wid, "ended", key=self.key, kinds=("unknown",), detail="fence")
+            if call.generation == self.generation and call.revision == workflow.revision:
                 await seal(tx, self.wid, self.key, self.generation, {"status": "stopped", "error": "stopped"})
+            elif call.generation == self.generation:
+                await retire(tx, workflow, call)
+            for execution in await admission.executions(tx):
+                if (execution.wid, execution.key) == (self.wid, self.key):
+                    await admission.release(tx, orchestration.config.current, execution)
+            await self._let_go(tx, orchestration, call, "")
             return tx.aborted("stopped")
+
+    async def _end(self, run: TaskRun, execution: Execution) -> None:
+        """Prove it gone, however long that takes, and book what it used."""
+        orchestration = of(run)
+        while survivors := await fence(execution.exec, execution.pid):
+            async with run.transaction() as tx:
+                workflow, call = await self._rows(tx)
+                await unconfirmed(tx, workflow, call, survivors)
+            await orchestration.harness.session.clock.sleep(FENCE_RETRY)
+        with contextlib.suppress(OSError):
+            os.unlink(orchestration.root.host_socket(execution.exec))
+        evidence = await read_evidence(orchestration.store_of(self.wid, self.key), execution.exec, self.generation)
+        async with run.transaction() as tx:
+            workflow, call = await self._rows(tx)
+            await account(tx, workflow, call, evidence)
+            call.exec = None
+            await rows.put_call(tx, call)
+            await rows.put_workflow(tx, workflow)
 
     @property
     def _name(self) -> str:
         return generation_of(self.wid, self.key, self.generation)
 
+    @property
+    def _gate(self) -> str:
+        return f"{self._name}#gate"
+
     async def _rows(self, reader: rows.Reader) -> tuple[Workflow, Call]:
         workflow = await rows.workflow(reader, self.wid)
-        call = await rows.call(reader, self.wid, self.key)
+        call = await rows.read(reader, CallDoc, call_of(self.wid, self.key))
         assert workflow is not None
         assert call is not None
         return workflow, call

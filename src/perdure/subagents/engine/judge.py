@@ -33,12 +33,13 @@ def judge(
     timed_out: bool = False,
     schema: bool = False,
     once: bool = False,
+    forgiven: bool = False,
     losses: int = 0,
     launches: int = 1,
     loss_bound: int = 5,
 ) -> Verdict:
     """In the order of precedence: stop, timeout, budget, an open question alone, a report, accepted text, a cut `once`
-    call, an error that stands, a loss."""
+    call, an error that stands, a loss. `forgiven`: it was ended from outside, which is no loss of the call."""
     if stopped:
         return Verdict(outcome="sealed", status="stopped")
     if timed_out:
@@ -54,8 +55,8 @@ def judge(
     if once and evidence.unfinished:
         names = ", ".join(evidence.unfinished)
         return Verdict(outcome="sealed", status="unknown", error=f"cut off while these ran, and not run again: {names}")
-    if not evidence.marker and launches < LAUNCHES:
-        return Verdict(outcome="again")  # it had not begun: nothing is lost
+    if (not evidence.marker and launches < LAUNCHES) or forgiven:
+        return Verdict(outcome="again")  # it had not begun, or somebody else ended it: nothing is lost
     return _erred(evidence, schema, losses, loss_bound)
 
 

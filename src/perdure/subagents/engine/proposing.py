@@ -54,7 +54,7 @@ async def propose(tx: TaskTransaction, workflow: Workflow, pins: Pins, spec: dic
     key = spec["key"]
     print_ = fingerprint(spec, pins.agents.get(spec["agent"]))
     call = await rows.call(tx, workflow.wid, key)
-    if call is not None and call.fingerprint == print_ and call.phase == "sealed" and call.generation:
+    if call is not None and call.fingerprint == print_ and call.phase == "sealed" and call.status and call.generation:
         call.revision = revision
         await rows.put_call(tx, call)
         return call
@@ -65,7 +65,7 @@ async def propose(tx: TaskTransaction, workflow: Workflow, pins: Pins, spec: dic
         workflow.calls.append(key)
     else:
         begin_generation(call)
-        call.agent, call.spec, call.fingerprint = spec["agent"], given, print_
+        call.agent, call.spec, call.fingerprint, call.model = spec["agent"], given, print_, None
     call.revision = revision
     call.opening, call.opening_request = spec["task"], f"task:{call.generation}"
     call.task = tx.create_task(CallGeneration(workflow.wid, key, call.generation))
