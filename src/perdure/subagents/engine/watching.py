@@ -7,7 +7,7 @@ from perdure import TaskRun
 from perdure.subagents import rows
 from perdure.subagents.engine.activity import Activity
 from perdure.subagents.engine.admission import wake_queue
-from perdure.subagents.engine.call_steps import account, ask, used_up
+from perdure.subagents.engine.call_steps import account, ask, used_up, wakes
 from perdure.subagents.engine.connecting import connected
 from perdure.subagents.engine.context import Orchestration
 from perdure.subagents.engine.processes import ended
@@ -22,6 +22,8 @@ from perdure.subagents.state import Call, Delivery, Execution, ExecutionDoc, Exh
 REFUSALS: Final = 2
 """Refusals of a used-up window in a row that are believed; one of a probe is."""
 RECONNECT_SECONDS: Final = 5.0
+KEEP_SECONDS: Final = 1.0
+"""How long a host is kept at least that something is on its way to."""
 
 
 class Watcher:
@@ -39,6 +41,8 @@ class Watcher:
         self._key = key
         self._execution = execution
         self._changed = orchestration.changed(call_of(wid, key))
+        self._handing_in = asyncio.Lock()
+        """Nothing is handed to a host while it is being let go."""
         self._moved = asyncio.Event()
         """Something was heard, or a limit is due."""
         self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -48,6 +52,7 @@ class Watcher:
         self._requested = 0.0
         """When the last request began, by the host."""
         self._switch_since: float | None = None
+        self._kept_until = 0.0
         self._silent = False
         self._cpu: tuple[float, int] | None = None
         """When the processor time was looked at, and what it was."""
@@ -194,12 +199,15 @@ class Watcher:
             await self._changed.wait()
 
     async def _deliver(self, delivery: Delivery) -> None:
-        try:
-            result = await self._hand_in(delivery)
-        except HostGone:
-            return  # whether it was stored is read when the host is gone
-        except HostRefused as error:
-            result = f"refused: {error}"
+        async with self._handing_in:
+            if self._over.done():
+                return  # the next execution gets it
+            try:
+                result = await self._hand_in(delivery)
+            except HostGone:
+                return  # whether it was stored is read when the host is gone
+            except HostRefused as error:
+                result = f"refused: {error}"
         if result == "held":
             return
         async with self._run.transaction() as tx:
@@ -253,10 +261,12 @@ class Watcher:
                 if cancel is not None:
                     cancel()
             due = self._due(timeout)
-            for why in ("timeout", "parked", "switch-timeout"):
+            for why in ("timeout", "switch-timeout"):
                 if (seconds := due[why]) is not None and seconds <= 0:
                     self._end(why)
                     return
+            if due["parked"] is not None and due["parked"] <= 0:
+                await self._let_go()
             if due["checkpoint"] is not None and due["checkpoint"] <= 0:
                 await self._checkpoint()
             if due["silence"] is not None and due["silence"] <= 0:
@@ -274,7 +284,7 @@ class Watcher:
             silences = [self._cpu[0] + CPU_SECONDS - now]
         return {
             "timeout": timeout - activity.active(now) if timeout is not None and activity.counts else None,
-            "parked": activity.parked + constants.hibernate_ms / 1000 - now
+            "parked": max(activity.parked + constants.hibernate_ms / 1000, self._kept_until) - now
             if asks and activity.parked is not None
             else None,
             "switch-timeout": None
@@ -283,6 +293,18 @@ class Watcher:
             "checkpoint": self._saved + constants.checkpoint_ms / 1000 - now if activity.counts else None,
             "silence": min(silences) if silences and not self._silent else None,
         }
+
+    async def _let_go(self) -> None:
+        """The host is kept no longer for a question, if it still waits on it and nothing is on its way to it."""
+        async with self._handing_in:
+            store = self._orchestration.store_of(self._wid, self._key)
+            evidence = await read_evidence(store, self._execution.exec, self._execution.generation)
+            if evidence.question is None or evidence.unfinished:
+                self._activity.parked = None  # what was heard is old: it tells when it parks again
+            elif wakes(await self._call()):
+                self._kept_until = self._clock.monotonic() + KEEP_SECONDS
+            else:
+                self._end("parked")
 
     async def _look_at_silence(self) -> None:
         """Processes that use the processor are not silent. Errors without end are, whatever else happens."""
