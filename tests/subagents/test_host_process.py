@@ -123,3 +123,20 @@ def _cpu(pid: int) -> float:
     with open(f"/proc/{pid}/stat", encoding="ascii") as file:
         fields = file.read().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def test_what_comes_before_the_beginning_or_after_the_end_is_held(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, {"a": [{"say": "done"}]})
+    launch = bench.launch()
+    bench.start(launch)
+    link = await bench.connect(launch)
+    try:
+        assert await link.deliver("s1", "steer", "Early") == "held"
+        assert await link.begin(launch, "n1") == "begun"
+        await until(link, "settled")
+        assert await link.deliver("s2", "steer", "Late") == "held"
+        assert (await bench.evidence(launch)).taken == []
+    finally:
+        await link.disconnect()
+        bench.kill()
+    assert len(bench.requests) == 1

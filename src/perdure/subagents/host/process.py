@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure import Error, ProviderModels
+from perdure import Error, ProviderModels, SessionClosed, SessionPoisoned, StorageError
 from perdure.base.lazy import load
 from perdure.models.protocol import Models
 from perdure.subagents.config import AgentsConfig, ConfigWatch
@@ -38,6 +38,8 @@ from perdure.subagents.protocol import (
 )
 
 LINE_BYTES: Final = 16 * 1024 * 1024
+UNREAD_BYTES: Final = 1024 * 1024
+"""Who reads no more of the news than that is hung up on; what it missed is told to it when it comes back."""
 KEPT_NEWS: Final = 1000
 """What is said again to the next orchestrator: the newest of what this one may have missed."""
 
@@ -91,8 +93,12 @@ class Host:
         """Say something to whoever listens, and keep it for who comes next."""
         self._kept.append(news)
         del self._kept[:-KEPT_NEWS]
-        for writer in self._writers:
-            writer.write(encode(news))
+        for writer in tuple(self._writers):
+            if writer.transport.get_write_buffer_size() > UNREAD_BYTES:
+                self._writers.discard(writer)
+                writer.transport.abort()
+            else:
+                writer.write(encode(news))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -128,6 +134,10 @@ class Host:
         async with self._lock:  # in the order of sending, whoever sends
             try:
                 return Done(id=said.id, result=await self._do(said))
+            except (SessionClosed, SessionPoisoned, StorageError) as error:
+                if isinstance(said, Deliver | Answered):  # it is not stored, so somebody else has to deliver it
+                    return Done(id=said.id, result="held")
+                return Done(id=said.id, error=str(error), result=error.code)
             except Error as error:
                 return Done(id=said.id, error=str(error), result=error.code)
             except Exception as error:
@@ -138,8 +148,8 @@ class Host:
             return "closing"
         if isinstance(said, Begin):
             return await self._begin(said)
-        if self._session is None:
-            return "not begun"
+        if self._session is None or self._closing.is_set():
+            return "held"
         if isinstance(said, Deliver):
             return await self._session.deliver(said)
         if isinstance(said, Answered):
