@@ -45,7 +45,7 @@ bench: .venv/.dev ## measure speed and size beside the bare engine
 	@$(BIN)/python bench/run.py $(BENCH_ARGS)
 
 lock: .venv/.dev ## write requirements-dev.txt anew from pyproject.toml (needs uv)
-	@uv pip compile --quiet pyproject.toml --extra openai --extra anthropic --extra google --extra ssh --extra watch --group dev --universal --python-version 3.11 \
+	@uv pip compile --quiet pyproject.toml --extra openai --extra anthropic --extra google --extra ssh --extra watch --extra agents --extra javascript --group dev --universal --python-version 3.11 \
 		--no-header --no-annotate --output-file requirements-dev.txt
 
 clean: ## remove everything that was made

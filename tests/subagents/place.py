@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -130,6 +131,12 @@ class Place:
                     if f"PERDURE_HOME={self.root.path}".encode() in environment:
                         found.append(int(entry))
         return found
+
+    def kill_evaluators(self) -> None:
+        """Kill the processes that run scripts for this root's orchestrator."""
+        card = starter.running(self.root)
+        if card is not None:
+            subprocess.run(["pkill", "-9", "-P", str(card.pid), "-f", "_child.py"], check=False)
 
     async def gone(self) -> None:
         async with asyncio.timeout(30):

@@ -119,7 +119,7 @@ async def test_r320_an_output_is_an_artifact_with_a_pointer_to_the_latest(place:
     wid = await here.single("job", output="notes/out.md")
     (call,) = (await here.sealed("job"))["calls"]
     (path,) = call["artifacts"]
-    assert Path(path).read_text() == "the text"
+    assert Path(path).read_text() == "the text"  # noqa: ASYNC240
     assert (here.root.artifacts(wid) / "a-latest").read_text() == "the text"
 
 

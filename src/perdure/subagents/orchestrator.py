@@ -21,6 +21,7 @@ from perdure.subagents.engine.facade import EngineFacade
 from perdure.subagents.engine.script_task import Released, ScriptRun
 from perdure.subagents.engine.scripts import Evaluators
 from perdure.subagents.engine.workflow_task import WorkflowRun
+from perdure.subagents.evaluator.process import ProcessEvaluators
 from perdure.subagents.intake.decision import Reply
 from perdure.subagents.intake.engine import Engine
 from perdure.subagents.intake.intake import Intake
@@ -44,7 +45,7 @@ class Orchestrator:
     def __init__(self, root: StateRoot, *, clock: Clock | None = None, evaluators: Evaluators | None = None) -> None:
         self.root = root
         self._clock = clock
-        self._evaluators = evaluators
+        self._evaluators = evaluators or ProcessEvaluators()
         self._stack = contextlib.AsyncExitStack()
         self.harness: Harness
         self.orchestration: Orchestration

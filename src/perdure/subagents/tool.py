@@ -82,7 +82,7 @@ def subagents_tool(root: StateRoot | None = None) -> Extension:
 
         run: one `agent` with a `task`; `tasks` side by side; a `chain`, where {previous} is the output before; or a
         `workflow` script. agents: who there is. send: steer, notify, follow-up, answer or model, to <workflow>/<key>.
-        stop: for good. status: what runs and asks; with `wid` one workflow. drain and resume: a hold that can be undone.
+        stop: for good. status: what runs and asks; with `wid` one workflow. drain, resume: a hold that can be undone.
         """
         if os.environ.get("PERDURE_EXEC"):
             raise ToolError("subagents do not start subagents")
