@@ -20,10 +20,14 @@ async def connection(tmp_path: Path) -> apsw.Connection:
     return apsw.Connection(str(tmp_path / "session.db"))
 
 
-def explain(connection: apsw.Connection, statement: str) -> list[str]:
+def parameters(statement: str) -> tuple[None, ...]:
     numbers = [int(number) for number in re.findall(r"\?(\d+)", statement)]
-    values = (None,) * max(numbers, default=0)
-    return [str(row[3]) for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+    return (None,) * max(numbers, default=0)
+
+
+def explain(connection: apsw.Connection, statement: str) -> list[str]:
+    plan = connection.execute(f"EXPLAIN QUERY PLAN {statement}", parameters(statement))
+    return [str(row[3]) for row in plan]
 
 
 def scans(step: str) -> bool:
@@ -89,4 +93,11 @@ async def test_an_ordinary_update_of_a_task_touches_no_index(connection: apsw.Co
     opcodes = [row[1] for row in connection.execute(f"EXPLAIN {WRITES['task_step']}", (None,) * 13)]
     assert "IdxInsert" not in opcodes
     assert "IdxDelete" not in opcodes
+    connection.close()
+
+
+async def test_no_write_of_every_turn_makes_a_table_of_its_own(connection: apsw.Connection) -> None:
+    for name in ("entry", "task", "task_step", "task_end", "submission", "submission_end", "revision", "only_revision"):
+        opcodes = [row[1] for row in connection.execute(f"EXPLAIN {WRITES[name]}", parameters(WRITES[name]))]
+        assert "OpenEphemeral" not in opcodes, name
     connection.close()

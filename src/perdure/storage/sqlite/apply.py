@@ -32,6 +32,7 @@ SETTLED: Final = SUBMISSION_STATUS_NUMBER["done"]
 INSERT_ENTRY: Final = WRITES["entry"]
 STEP_TASK: Final = WRITES["task_step"]
 END_TASK: Final = WRITES["task_end"]
+REPLACE_REVISION: Final = WRITES["only_revision"]
 MOVE_HEAD: Final = WRITES["head"]
 
 
@@ -49,8 +50,8 @@ class BatchWriter:
         """The newest batch's own records tell its seq and the next free id."""
         self._rewindable: dict[int, bool] = {}
         """Documents that have a base, and whether they keep their history."""
-        self._alone: set[int] = set()
-        """Documents of which nothing is stored but one base: the next base takes its row."""
+        self._alone: dict[int, int] = {}
+        """Documents of which nothing is stored but one base, and its seq: the next base takes its row."""
 
     def write(self, batch: Batch) -> None:
         """Everything of the batch but the head, which `move_head` writes once for a whole transaction."""
@@ -279,7 +280,7 @@ class BatchWriter:
         )
         if document.retired is not None:
             self._rewindable.pop(document.id, None)
-            self._alone.discard(document.id)
+            self._alone.pop(document.id, None)
             self._execute(WRITES["document_whole"], values)
             if self._changes() == 1:
                 return
@@ -294,11 +295,11 @@ class BatchWriter:
     def _revision(self, revision: Revision) -> None:
         document = revision.document
         values = (document, revision.seq, revision.base, revision.version, revision.body)
-        if document in self._alone:
-            if revision.base:
-                self._execute(WRITES["only_revision"], values)
-                return
-            self._alone.discard(document)
+        alone = self._alone.pop(document, None)
+        if alone is not None and revision.base:
+            self._execute(REPLACE_REVISION, (*values, alone))
+            self._alone[document] = revision.seq
+            return
         rewindable = self._rewindable.get(document)
         if rewindable is None:
             rewindable = self._learn(revision)
@@ -306,7 +307,7 @@ class BatchWriter:
             self._execute(WRITES["forget_revisions"], (document, revision.seq))
         self._execute(WRITES["revision"], values)
         if revision.base and not rewindable:
-            self._alone.add(document)
+            self._alone[document] = revision.seq
 
     def _learn(self, revision: Revision) -> bool:
         """The first revision of a document that this writer meets since it was opened."""

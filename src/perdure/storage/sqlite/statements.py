@@ -137,7 +137,9 @@ WRITES: Final = {
     "WHERE document = ?1 AND seq <= ?2 AND seq >= (SELECT seq FROM revision "
     "WHERE document = ?1 AND seq <= ?2 AND base = 1 ORDER BY seq DESC LIMIT 1)",
     "revision": "INSERT INTO revision VALUES (?1, ?2, ?3, ?4, ?5)",
-    "only_revision": "UPDATE revision SET seq = ?2, base = ?3, version = ?4, body = ?5 WHERE document = ?1",
+    # With the whole key of the old row, though it is the only one: else the engine makes a table of rows to change.
+    "only_revision": "UPDATE revision SET seq = ?2, base = ?3, version = ?4, body = ?5 "
+    "WHERE document = ?1 AND seq = ?6",
     "forget_revisions": "DELETE FROM revision WHERE document = ?1 AND seq < ?2",
     "blob": "INSERT INTO blob VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
 }
