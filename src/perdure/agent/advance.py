@@ -46,7 +46,7 @@ async def _advance(agent: Agent, tx: TaskTransaction, task: Task, phase: str) ->
         return
     if any(item["how"] == "write" for item in await queued_items(tx, conversation)):
         return  # it may move the range, or end the run
-    due = await due_request(agent, tx, task.id, conversation, [])
+    due = await due_request(agent, tx, task.id, conversation, names, [])
     if due is not None:
         arguments: dict[str, Any] = {"model": due.model, "up_to": due.up_to}
         if due.thinking is not None:

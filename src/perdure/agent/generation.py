@@ -5,7 +5,7 @@ from typing import Any
 from perdure.agent.agent import Agent
 from perdure.agent.answers import after_yield_tasks, ask_on_yield
 from perdure.agent.deferred import cancel_deferred
-from perdure.agent.documents import LiveDoc
+from perdure.agent.documents import AgentDoc, LiveDoc
 from perdure.agent.prepare import due_request, render_sections, spent_budget
 from perdure.agent.request import Request, Waited
 from perdure.agent.resets import end_by_reset, reset_comes
@@ -134,7 +134,8 @@ async def _prepare(this: Generation, run: TaskRun, again: int, waited: Waited) -
             return tx.complete(None)
         if await reset_comes(tx, conversation):
             return await end_by_reset(this, tx, run)
-        due = await due_request(agent, tx, run.task_id, conversation, rendered)
+        names = agent.names_of(conversation, await tx.value_of(AgentDoc, conversation))
+        due = await due_request(agent, tx, run.task_id, conversation, names, rendered)
         if due is None:
             return tx.goto(this.prepare, again + 1, waited)
         return tx.goto(this.request, due.model, due.up_to, due.thinking, waited=waited)

@@ -6,7 +6,7 @@ import msgspec
 
 from perdure.agent.agent import Agent, AgentNames
 from perdure.agent.context import Context, for_model
-from perdure.agent.documents import AgentDoc, LiveDoc, UsageDoc
+from perdure.agent.documents import LiveDoc, UsageDoc
 from perdure.agent.entries import SystemEntry, put
 from perdure.agent.foreign import LOST, asked, close_quietly
 from perdure.agent.hook_context import HookContext, SectionContext
@@ -33,13 +33,17 @@ class Due(msgspec.Struct, frozen=True):
 
 
 async def due_request(
-    agent: Agent, tx: TaskTransaction, task: TaskId, conversation: ConversationId, rendered: list[Rendered]
+    agent: Agent,
+    tx: TaskTransaction,
+    task: TaskId,
+    conversation: ConversationId,
+    names: AgentNames,
+    rendered: list[Rendered],
 ) -> Due | None:
     """Fix model, prompt, tools and the newest entry of a request in this commit; what waits for the boundary joins.
 
     None: the active range was moved, so the prompt has to be told anew from where it begins, in a commit of its own.
     """
-    names = agent.names_of(conversation, await tx.value_of(AgentDoc, conversation))
     transcript = agent.transcripts.held(conversation)
     live: Any = await tx.value_of(LiveDoc, conversation)
     if live["run"]["turns"]:

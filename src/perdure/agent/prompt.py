@@ -37,9 +37,12 @@ def change(state: PromptState, rendered: Iterable[Rendered], tools: Sequence[Too
     only where additions at the end and removals do not give it by themselves.
     """
     target = _target(state, rendered)
+    same_tools = tuple(tools) == state.tools
+    if same_tools and list(target.items()) == list(state.sections.items()):
+        return None
     changed: dict[str, str | None] = {name: text for name, text in target.items() if state.sections.get(name) != text}
     changed.update((name, None) for name in state.sections if name not in target)
-    message = SystemMessage(sections=changed, tools=list(tools) if tuple(tools) != state.tools else None)
+    message = SystemMessage(sections=changed, tools=None if same_tools else list(tools))
     order = list(target)
     if list(apply(state, message).sections) != order:
         message = SystemMessage(sections=message.sections, order=order, tools=message.tools)

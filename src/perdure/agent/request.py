@@ -158,7 +158,7 @@ class Request:
         if isinstance(meaning, Empty):
             return await self._was_empty(message)
         calls = meaning.calls if isinstance(meaning, Round) else []
-        ready = await ready_calls(self.agent, self.run, calls)
+        ready = await ready_calls(self.agent, self.run, calls) if calls else {}
         open_yet = isinstance(meaning, Answer) and await has_hooks(self.agent, self.run, "on_yield", "after_run")
         async with self.run.transaction() as tx:
             answer = put(tx, self.conversation, AssistantEntry, message, task=self.run.task_id)

@@ -89,14 +89,14 @@ def to_seconds(when: float | datetime) -> float:
 
 def to_millis(seconds: float) -> int:
     """A deadline as whole milliseconds, rounded up, so that it is never early."""
-    return math.ceil(_exact_millis(seconds))
+    return -(-_micros(seconds) // 1000)
 
 
 def passed_millis(seconds: float) -> int:
     """A moment as the whole milliseconds that have passed by then, so that it is never behind a later deadline."""
-    return math.floor(_exact_millis(seconds))
+    return _micros(seconds) // 1000
 
 
-def _exact_millis(seconds: float) -> float:
+def _micros(seconds: float) -> int:
     """To the microsecond: a float of today's date carries no more, and a whole millisecond has to stay one."""
-    return round(seconds * 1000, 3)
+    return round(seconds * 1_000_000)

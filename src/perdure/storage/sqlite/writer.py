@@ -53,6 +53,7 @@ class Writer:
     def __init__(self, batches: BatchWriter, worker: Worker, *, flush: bool, busy_ms: int, where: str) -> None:
         self._batches = batches
         self._connection = batches.connection
+        self._execute = batches.connection.cursor().execute
         self._worker = worker
         self._flush = flush
         self._busy_ms = busy_ms
@@ -196,7 +197,7 @@ class Writer:
         if level != self._level:
             self._connection.execute(level)
             self._level = level
-        self._connection.execute("BEGIN IMMEDIATE")
+        self._execute("BEGIN IMMEDIATE")
 
     def _write(self, batches: list[Batch], before: tuple[int, int]) -> tuple[int, Outcome | None]:
         """Write batches into the open transaction up to the first that is refused; none left: it is rolled back."""
@@ -212,7 +213,7 @@ class Writer:
                 return 0, outcome
             # The batches before the refused one were good: write them again, alone.
             try:
-                self._connection.execute("BEGIN IMMEDIATE")
+                self._execute("BEGIN IMMEDIATE")
             except Exception as again:
                 return 0, self._no_effect(again, before)
             kept, failed = self._write(batches[:done], before)
@@ -222,7 +223,7 @@ class Writer:
     def _commit(self, before: tuple[int, int], stored: Outcome) -> Outcome:
         began = time.perf_counter()
         try:
-            self._connection.execute("COMMIT")
+            self._execute("COMMIT")
         except Exception as error:
             return self._commit_failed(error, before)
         if self._level == FLUSHED:
