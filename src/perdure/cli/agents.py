@@ -21,8 +21,8 @@ COMMANDS: Final = {
     "prune": ("perdure.cli.agents_keep:prune", "Remove ended workflows and what they take on disk."),
     "restart": ("perdure.cli.agents_keep:restart", "Let another process take over, with what is installed now."),
     "doctor": ("perdure.cli.agents_keep:doctor", "Look for what needs a hand; one command for each finding."),
-    "smoke": ("perdure.cli.agents_check:smoke", "Check that this machine can run subagents: offline, under a minute."),
-    "chaos": ("perdure.cli.agents_check:chaos", "Kill and break everything, and count what was lost: nine scenarios."),
+    "smoke": ("perdure.cli.agents_smoke:smoke", "Check that this machine can run subagents: offline, under a minute."),
+    "chaos": ("perdure.cli.chaos:chaos", "Kill and break everything, and count what was lost: nine scenarios."),
 }
 
 

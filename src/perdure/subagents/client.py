@@ -1,6 +1,7 @@
 """Asking the orchestrator for something, and learning what was decided; from the command line, a tool, or a program."""
 
 import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,7 +9,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from perdure import StorageError
+from perdure import StorageCorrupt
 from perdure.session.reader import SessionReader, read_session
 from perdure.subagents import rows, starter
 from perdure.subagents.digest import request_digest
@@ -18,6 +19,9 @@ from perdure.subagents.paths import StateRoot
 from perdure.subagents.spool import Kind, Outbox, Sent
 from perdure.subagents.state import Notice, Request, RequestDoc
 
+MAKING: Final = 100
+MAKING_PAUSE: Final = 0.01
+"""How long a store may be in the making before it is called empty."""
 WAIT_SECONDS: Final = 10.0
 """How long a tool waits for a decision; a command waits longer."""
 
@@ -112,21 +116,18 @@ class Client:
 @asynccontextmanager
 async def reading(root: StateRoot) -> AsyncIterator[SessionReader | None]:
     """The orchestrator's rows, read-only, whether it runs or not; None where there never was one."""
-    if not root.store.exists():
-        yield None
-        return
-    try:
-        opened = read_session(root.store)
-        reader = await opened.__aenter__()
-    except StorageError:
-        if root.store.exists():
-            raise
-        yield None
-        return
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        reader, attempts = None, 0
+        while root.store.exists():
+            try:
+                reader = await stack.enter_async_context(read_session(root.store))
+                break
+            except StorageCorrupt:  # the first orchestrator may be making it at this moment
+                attempts += 1
+                if attempts > MAKING:
+                    raise
+                await asyncio.sleep(MAKING_PAUSE)
         yield reader
-    finally:
-        await opened.__aexit__(None, None, None)
 
 
 @asynccontextmanager

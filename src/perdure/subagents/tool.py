@@ -88,7 +88,7 @@ def subagents_tool(root: StateRoot | None = None) -> Extension:
             raise ToolError("subagents do not start subagents")
         given = {"agent": agent, "task": task, "tasks": tasks, "chain": chain, "workflow": workflow, "args": args}
         body = {name: value for name, value in given.items() if value is not None}
-        chosen = action or ("run" if body else "status")
+        chosen = action or ("run" if body or options else "status")
         try:
             if chosen == "agents":
                 return _agents(ctx.agent.cwd or ".")
@@ -221,7 +221,7 @@ async def _present(harness: Harness, client: Client, notice: Notice) -> None:
     if notice.presented >= notice.rev or notice.resolved is not None:
         return
     root = await harness.root()
-    text = f"[subagents: {notice.kind}] {notice.text}"
+    text = f"[subagents: {notice.kind} {notice.id}@{notice.rev}] {notice.text}"
     await root.submit(text, request_id=notice_request(notice), when_busy="steer")
     with contextlib.suppress(OSError):
         await client.presented(notice)
