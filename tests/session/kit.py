@@ -122,6 +122,8 @@ class FlushingStorage(FailingStorage):
     def __init__(self) -> None:
         super().__init__()
         self.at_once = True
+        self.on_the_spot = False
+        """Flush before `enqueue` returns, as a store does whose disk is quick."""
         self.waiting: deque[tuple[Batch, asyncio.Future[int]]] = deque()
         self.broken: BaseException | None = None
 
@@ -134,7 +136,9 @@ class FlushingStorage(FailingStorage):
         """Take a batch."""
         flush: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.waiting.append((batch, flush))
-        if self.at_once:
+        if self.on_the_spot:
+            self.flush()
+        elif self.at_once:
             asyncio.get_running_loop().call_soon(self.flush)
         return flush
 

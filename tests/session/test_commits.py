@@ -202,6 +202,27 @@ async def test_a_publication_comes_before_its_caller_goes_on() -> None:
     assert order.index(f"published {session.seq}") < len(order) - 1 - order[::-1].index("acknowledged")
 
 
+async def test_a_flush_on_the_spot_is_published_on_the_spot_but_never_before_an_earlier_one() -> None:
+    storage = FlushingStorage()
+    session = await opened(storage)
+    storage.on_the_spot = True
+    seen = publications(session)
+    await note(session, "1")
+    assert len(seen) == 1
+    assert session.flushed == session.seq
+    storage.on_the_spot = False
+    storage.at_once = False
+    first = asyncio.create_task(note(session, "2"))
+    await ready()
+    assert len(seen) == 1
+    storage.on_the_spot = True
+    await note(session, "3")  # flushes both
+    await first
+    assert [publication.seq for publication in seen] == [session.seq - 2, session.seq - 1, session.seq]
+    assert session.flushed == session.seq
+    await session.close()
+
+
 async def test_a_caller_cancelled_while_its_commit_flushes_leaves_the_commit_alone() -> None:
     storage, session = await pipelined()
     seen = publications(session)

@@ -193,9 +193,18 @@ class Session(CommittedReads, Generic[X]):
             self._poison(error)
 
     async def _commit_pipelined(self, pipeline: PipelinedStorage, commit: Commit) -> None:
-        """Adopt at once and free the line; publish when storage has flushed."""
+        """Adopt at once and free the line; publish when storage has flushed, which it may have done on the spot."""
         try:
             flush = pipeline.enqueue(commit.batch)
+        except BaseException as error:
+            self._not_stored(error)
+            self.line.release()
+            raise
+        if _is_stored(flush) and self.flushed == commit.batch.seq - 1:
+            self._last_flush = None  # nothing is on its way any more
+            self._take_over(commit)
+            return
+        try:
             self._last_flush = flush
             self._adopt(commit)
         except BaseException as error:
@@ -257,3 +266,7 @@ class Session(CommittedReads, Generic[X]):
             yield watch
         finally:
             watch.stop()
+
+
+def _is_stored(flush: asyncio.Future[int]) -> bool:
+    return flush.done() and not flush.cancelled() and flush.exception() is None
