@@ -136,7 +136,7 @@ class Place:
         """Kill the processes that run scripts for this root's orchestrator."""
         card = starter.running(self.root)
         if card is not None:
-            subprocess.run(["pkill", "-9", "-P", str(card.pid), "-f", "_child.py"], check=False)
+            subprocess.run(["pkill", "-9", "-P", str(card.pid), "-f", "_child import main"], check=False)
 
     async def gone(self) -> None:
         async with asyncio.timeout(30):

@@ -52,7 +52,7 @@ class Diagnostic(msgspec.Struct, kw_only=True):
 class MissingYaml(Error):
     """Agent files need PyYAML."""
 
-    code = "missing_extra"
+    code = "no_yaml"
 
 
 def parse_agent(text: str, path: str = "", source: str = "builtin") -> AgentDefinition:

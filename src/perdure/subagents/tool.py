@@ -84,37 +84,44 @@ def subagents_tool(root: StateRoot | None = None) -> Extension:
         `workflow` script. agents: who there is. send: steer, notify, follow-up, answer or model, to <workflow>/<key>.
         stop: for good. status: what runs and asks; with `wid` one workflow. drain, resume: a hold that can be undone.
         """
-        if os.environ.get("PERDURE_EXEC"):
-            raise ToolError("subagents do not start subagents")
         given = {"agent": agent, "task": task, "tasks": tasks, "chain": chain, "workflow": workflow, "args": args}
-        body = {name: value for name, value in given.items() if value is not None}
-        chosen = action or ("run" if body or options else "status")
+        sent = {"to": to, "kind": kind, "message": message, "model": model, "wid": wid}
         try:
-            if chosen == "agents":
-                return _agents(ctx.agent.cwd or ".")
-            if chosen in ("status", "describe"):
-                return await _see(home, wid or to, chosen)
-            sender = await _sender(ctx, home)
-            name = request or f"t-{ctx.task_id}-{sender.sender}"
-            if chosen == "run":
-                if model is not None:
-                    body["model"] = model
-                return await _run(ctx, sender, {**body, **(options or {})}, name)
-            if chosen == "send":
-                if kind is None:
-                    raise ToolError("send needs a kind: steer, notify, follow-up, answer or model")
-                sent = {"to": to, "message": message, "model": model}
-                return _told(
-                    await sender.ask(kind, {name: value for name, value in sent.items() if value}, request=name)
-                )
-            more = {"to": to or wid} if to or wid else {}
-            if chosen in ("drain", "resume") and not more:
-                more = {"session": sender.sender}
-            return _told(await sender.ask(cast(spool.Kind, chosen), more, request=name))
+            return await _act(ctx, home, action, {**given, **(options or {})}, sent, request)
         except InvalidValue as error:
             raise ToolError(str(error)) from error
 
     return extension
+
+
+async def _act(
+    ctx: ToolContext,
+    root: StateRoot,
+    action: Action | None,
+    run: dict[str, Any],
+    sent: dict[str, Any],
+    request: str | None,
+) -> str:
+    if os.environ.get("PERDURE_EXEC"):
+        raise ToolError("subagents do not start subagents")
+    body = {name: value for name, value in run.items() if value is not None}
+    to, kind = sent["to"] or sent["wid"], sent["kind"]
+    chosen = action or ("run" if body else "status")
+    if chosen == "agents":
+        return await asyncio.to_thread(_agents, ctx.agent.cwd or ".")
+    if chosen in ("status", "describe"):
+        return await _see(root, to, chosen)
+    sender = await _sender(ctx, root)
+    name = request or f"t-{ctx.task_id}-{sender.sender}"
+    if chosen == "run":
+        return await _run(ctx, sender, {**({"model": sent["model"]} if sent["model"] else {}), **body}, name)
+    if chosen == "send":
+        if kind is None:
+            raise ToolError("send needs a kind: steer, notify, follow-up, answer or model")
+        fields = {field: sent[field] for field in ("to", "message", "model") if sent[field]}
+        return _told(await sender.ask(kind, fields, request=name))
+    more = {"to": to} if to else {"session": sender.sender} if chosen in ("drain", "resume") else {}
+    return _told(await sender.ask(cast(spool.Kind, chosen), more, request=name))
 
 
 async def _sender(ctx: ToolContext, root: StateRoot) -> Client:

@@ -1,4 +1,4 @@
-"""Runs one JavaScript workflow script in V8. Started by path: `python -I javascript_child.py`.
+"""Runs one JavaScript workflow script in V8. See `process` for how it is started.
 
 The script sees `runs`, `args`, `emit`, `now`, `random` and `console`, and nothing else of the world: V8 brings no files
 and no network, and its clock and its randomness are taken away.
@@ -6,11 +6,10 @@ and no network, and its clock and its randomness are taken away.
 
 import json
 import os
-import sys
+from importlib import import_module
 from typing import Any
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import boundary
+from perdure.subagents.evaluator import boundary
 
 PRELUDE = r"""
 (() => {
@@ -127,9 +126,7 @@ def say(line: Any) -> None:
 
 
 def main() -> None:
-    from py_mini_racer import MiniRacer
-
-    engine = MiniRacer()
+    engine: Any = import_module("py_mini_racer").MiniRacer()
     engine.eval(PRELUDE)
     boundary.limit(memory=0)
     while (line := hear()) is not None:

@@ -19,14 +19,26 @@ from perdure.subagents.engine.scripts import Evaluator, EvaluatorGone, FromScrip
 CPU_SECONDS: Final = 2
 """Of one stretch; waiting costs nothing."""
 LINE_BYTES: Final = 64 * 1024 * 1024
-CHILDREN: Final = {"python": "python_child.py", "javascript": "javascript_child.py"}
+CHILDREN: Final = {
+    "python": "perdure.subagents.evaluator.python_child",
+    "javascript": "perdure.subagents.evaluator.javascript_child",
+}
+START: Final = """
+import sys, types
+for name, path in {packages!r}:
+    package = sys.modules[name] = types.ModuleType(name)
+    package.__path__ = [path]
+from {child} import main
+main()
+"""
+"""Finds the child without running what its packages hold: it shall start quickly, and have nothing of ours."""
 START_SECONDS: Final = 20.0
 
 
 class NoJavaScript(Error):
     """JavaScript workflow scripts need the V8 engine."""
 
-    code = "missing_extra"
+    code = "no_javascript"
 
 
 class ProcessEvaluators:
@@ -36,12 +48,18 @@ class ProcessEvaluators:
         """Start one. Its environment is empty, and it belongs to no call: nothing of ours can be reached from it."""
         if language == "javascript" and not _has_v8():
             raise NoJavaScript("JavaScript scripts need mini-racer", hint="pip install 'perdure[javascript]'")
-        child = Path(__file__).with_name(CHILDREN[language])
         isolated = ["-I", "-S"] if language == "python" else ["-I"]
+        here = Path(__file__).parent
+        packages = [
+            ("perdure", str(here.parent.parent)),
+            ("perdure.subagents", str(here.parent)),
+            ("perdure.subagents.evaluator", str(here)),
+        ]
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *isolated,
-            str(child),
+            "-c",
+            START.format(packages=packages, child=CHILDREN[language]),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Runs one Python workflow script. Started by path, isolated: `python -I -S python_child.py`.
+"""Runs one Python workflow script. See `process` for how it is started.
 
 Lines of JSON come in and go out on the standard streams (see `engine.scripts`). The script gets no module, no file and
 no clock: what would open something is missing from its names, and the kernel refuses it to whoever finds a way around.
@@ -8,11 +8,9 @@ import ast
 import builtins
 import json
 import os
-import sys
 from typing import Any
 
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import boundary
+from perdure.subagents.evaluator import boundary
 
 MISSING = {
     "open", "exec", "eval", "compile", "input", "breakpoint", "__import__", "globals", "locals", "vars", "exit", "quit",
