@@ -45,7 +45,8 @@ async def evaluated(source: str, language: Any = "python", args: Any = None, *sh
     evaluator = await ProcessEvaluators().start(language, "w")
     said: list[Any] = []
     try:
-        for line in [Begin(source=source, path="w.py", args=args, now=5.0, seed=3), *shows]:
+        lines: list[Begin | Show] = [Begin(source=source, path="w.py", args=args, now=5.0, seed=3), *shows]
+        for line in lines:
             await evaluator.say(line)
             while True:
                 said.append(await evaluator.hear())
