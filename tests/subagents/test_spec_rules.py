@@ -239,7 +239,7 @@ def test_b130_no_two_keys_meet() -> None:
 def test_workflow_ids_sort_by_time() -> None:
     ids = [new_workflow_id(1_700_000_000 + n / 1000) for n in range(50)]
     assert ids == sorted(ids)
-    assert len(set(new_workflow_id(1.0) for _ in range(1000))) == 1000
+    assert len({new_workflow_id(1.0) for _ in range(1000)}) == 1000
 
 
 def test_r102_addresses() -> None:
