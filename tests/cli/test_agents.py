@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.cli.kit import server
 from tests.subagents.place import Place
 
 pytestmark = pytest.mark.slow
@@ -160,3 +161,34 @@ def test_an_orchestrator_that_is_replaced_interrupts_nothing(commands: Callable[
     assert "lastFence" not in found["calls"][0]
     assert (cli.here.work / "count").read_text() == "x\n"
     assert len(cli.here.requests) == 2
+
+
+def test_an_agent_of_perdure_ask_starts_subagents_in_a_repository_and_hears_of_their_work(
+    commands: Callable[..., Commands],
+) -> None:
+    cli = commands(
+        {"fixer": [{"call": "bash", "args": {"command": "echo fixed >> code.txt"}}, {"say": "It is fixed."}]}
+    )
+    work = cli.here.work
+    subprocess.run(["git", "init", "-q", "."], cwd=work, check=True)
+    (work / "code.txt").write_text("broken\n")
+    start = {"agent": "worker", "task": "Fix code.txt", "options": {"key": "fixer"}}
+    turns: list[dict[str, Any]] = [
+        {"calls": [{"name": "subagents", "arguments": start}]}, {"text": "I have started one."},
+        {"text": "The subagent has fixed it."},
+    ]  # fmt: skip
+    with server(*turns) as model:
+        environment = {
+            **os.environ, "PERDURE_HOME": str(cli.here.root.path), "OPENAI_API_KEY": "k", "OPENAI_BASE_URL": model.base_url,
+            "PERDURE_SESSIONS": str(work / ".sessions"),
+        }  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-m", "perdure.cli", "ask", "--model", "openai:x", "--subagents", "Have code.txt fixed"],
+            cwd=work, env=environment, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        asked = json.dumps(model.requests[-1].body if hasattr(model.requests[-1], "body") else model.requests[-1])
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "I have started one.\nThe subagent has fixed it.\n"
+    assert "subagents at work:" in done.stderr
+    assert (work / "code.txt").read_text() == "broken\nfixed\n"
+    assert "It is fixed." in asked

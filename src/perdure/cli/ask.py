@@ -1,6 +1,7 @@
 """`perdure ask`: one input, its answer on stdout, progress on stderr."""
 
 import asyncio
+import contextlib
 import mimetypes
 import os
 import secrets
@@ -11,6 +12,7 @@ from typing import Any
 import click
 
 from perdure.base.errors import InvalidValue, Unanswered
+from perdure.base.lazy import load
 from perdure.cli.config import Config, load_config, pick_model
 from perdure.cli.open import running
 from perdure.cli.progress import follow
@@ -37,6 +39,9 @@ from perdure.models.provider import ProviderModels
 )
 @click.option("--cwd", type=click.Path(exists=True, file_okay=False), help="Where the agent works; default: here.")
 @click.option("--app", help="module:registry with extensions of your own.")
+@click.option(
+    "--subagents", is_flag=True, help="Give it the tool `subagents`, and stay until its subagents have ended."
+)
 @click.option("--json", "as_json", is_flag=True, help="Events as JSON lines on stdout.")
 def command(
     text: str,
@@ -46,6 +51,7 @@ def command(
     files: tuple[str, ...],
     cwd: str | None,
     app: str | None,
+    subagents: bool,
     as_json: bool,
 ) -> int:
     """Give the agent one input and print its answer. TEXT `-` reads the input from stdin.
@@ -64,7 +70,7 @@ def command(
         name = time.strftime("%Y%m%d-%H%M%S-") + secrets.token_hex(2)
     where = None if cwd is None else os.path.abspath(cwd)
     shown = [(Path(file).name, Path(file).read_bytes()) for file in files]
-    return asyncio.run(_ask(config, content, shown, name, request_id, model, where, app, as_json))
+    return asyncio.run(_ask(config, content, shown, name, request_id, model, where, app, subagents, as_json))
 
 
 async def _ask(
@@ -76,6 +82,7 @@ async def _ask(
     model: str | None,
     cwd: str | None,
     app: str | None,
+    subagents: bool,
     as_json: bool,
 ) -> int:
     path = new_session(config, name)
@@ -83,7 +90,10 @@ async def _ask(
     chosen = pick_model(model, config) if fresh or model is not None else None
     if chosen is not None:
         ProviderModels().model(chosen)  # a name that leads nowhere is refused before anything is made
-    async with running(path, config, app=app) as harness:
+    async with contextlib.AsyncExitStack() as stack:
+        harness = await stack.enter_async_context(running(path, config, app=app))
+        if subagents:
+            await stack.enter_async_context(load("perdure.cli.with_subagents:beside")(harness))
         root = await harness.root()
         await _give_agent(harness, root, chosen, cwd, config, overwrite=model is not None)
         files = [await harness.attach(data, mimetypes.guess_type(file)[0], name=file) for file, data in shown]
@@ -92,7 +102,10 @@ async def _ask(
             emit({"type": "submitted", "session": name, "submission": submission.id, "request_id": request_id})
         elif fresh:
             note(f"session {name}")
-        return await answer(harness, root, submission, name, as_json)
+        code = await answer(harness, root, submission, name, as_json)
+        if subagents and code == 0:
+            await load("perdure.cli.with_subagents:stay")(harness, root)
+        return code
 
 
 async def _give_agent(

@@ -223,6 +223,13 @@ async def _catch_up(harness: Harness, root: StateRoot, client: Client, session: 
         await _present(harness, client, notice)
 
 
+async def open_for(root: StateRoot, session: str) -> list[str]:
+    """Notices that a session has not been given, by id."""
+    async with reading(root) as reader:
+        found = [] if reader is None else await open_notices(reader, session)
+    return [notice.id for notice in found if notice.resolved is None and notice.presented < notice.rev]
+
+
 async def _present(harness: Harness, client: Client, notice: Notice) -> None:
     """Submit a revision under its own id, then say that it is stored. A repetition of either changes nothing."""
     if notice.presented >= notice.rev or notice.resolved is not None:
