@@ -179,8 +179,8 @@ def test_an_agent_of_perdure_ask_starts_subagents_in_a_repository_and_hears_of_t
     ]  # fmt: skip
     with server(*turns) as model:
         environment = {
-            **os.environ, "PERDURE_HOME": str(cli.here.root.path), "OPENAI_API_KEY": "k", "OPENAI_BASE_URL": model.base_url,
-            "PERDURE_SESSIONS": str(work / ".sessions"),
+            **os.environ, "PERDURE_HOME": str(cli.here.root.path), "PERDURE_SESSIONS": str(work / ".sessions"),
+            "OPENAI_API_KEY": "k", "OPENAI_BASE_URL": model.base_url,
         }  # fmt: skip
         done = subprocess.run(
             [sys.executable, "-m", "perdure.cli", "ask", "--model", "openai:x", "--subagents", "Have code.txt fixed"],
