@@ -36,8 +36,8 @@ class CheckIn:
         assert state is not None
         if state.value.answer == "stop":
             return run.complete(Terminate())
-        conversation = run.host.handle(run.conversation_id)
-        await conversation.submit(state.value.note, when_busy="steer", request_id=f"check-in-{run.task_id}")
+        request = f"check-in-{run.task_id}"  # a phase may run again
+        await run.conversation().submit(state.value.note, when_busy="steer", request_id=request)
         return run.complete()
 
 

@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import pytest
 
 from perdure import (
@@ -116,7 +117,7 @@ async def test_details_are_for_people_diagnostics_for_the_model_and_usage_is_boo
         await ask(root)
         assert await results(root) == ["said\n\n[diagnostics]\ncareful\n\ufffd"]
         stored = next(e for e in await root.entries() if e.kind == "perdure.tool_result")
-        assert stored.data == b'{"details":{"rows":3}}'
+        assert msgspec.json.decode(stored.data)["details"] == {"rows": 3}
         before = await harness.usage()
         assert (before["input"], before["cost"]) == (207, 0.25)
     async with agent([], storage=storage) as (harness, _):
@@ -135,7 +136,7 @@ async def test_a_typed_value_is_kept_as_structured() -> None:
         await ask(root)
         assert await results(root) == ['{"x":1,"y":2}']
         stored = next(e for e in await root.entries() if e.kind == "perdure.tool_result")
-        assert stored.data == b'{"structured":{"x":1,"y":2}}'
+        assert msgspec.json.decode(stored.data)["structured"] == {"x": 1, "y": 2}
 
 
 async def test_a_tool_that_changes_its_arguments_does_not_change_what_the_model_wrote() -> None:

@@ -1,5 +1,6 @@
 """What happens to a call of any kind: resolve and ask the gates, record the intent, run, store the result."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
@@ -159,7 +160,7 @@ class CallPhases:
             kept = came.kept()
             async with run.transaction() as tx:
                 decision = decide_park(tx, came.park, self.parked, arguments, replay, kept)
-                await show_status(tx, run, came.status)
+                await show_status(tx, run, came.status, came.output)
         except Exception as error:
             if not is_unfit(error):
                 raise
@@ -213,8 +214,8 @@ def _unavailable(call: ToolCall) -> ToolResult:
     return error_result("tool_unavailable", f"no tool {call.name!r} here")
 
 
-async def show_status(tx: TaskTransaction, run: TaskRun, status: str) -> None:
-    """Tell everyone who watches what a call with a slot does now."""
+async def show_status(tx: TaskTransaction, run: TaskRun, status: str, output: Sequence[Operation] = ()) -> None:
+    """Tell everyone who watches what a call with a slot does now, and what was left of its output."""
     live: Any = await tx.value_of(LiveDoc, run.conversation_id)
     slot = None if live is None else live["tools"].get(str(run.task_id))
     if slot is None:
@@ -223,6 +224,7 @@ async def show_status(tx: TaskTransaction, run: TaskRun, status: str) -> None:
     ops: list[Operation] = [{"op": "replace", "path": f"{at}/status", "value": status}]
     if slot.get("output") and slot["status"] in PARKED:
         ops.append({"op": "replace", "path": f"{at}/output", "value": ""})  # each run begins with none
+    ops += output
     await tx.patch(LiveDoc, run.conversation_id, ops)
 
 

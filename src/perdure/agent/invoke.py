@@ -34,7 +34,7 @@ async def invoke(site: CallSite, arguments: dict[str, Any], resumed: Resumed | N
     finally:
         await close_quietly(site.agent, env)
     if isinstance(result, Sleep | Wait):
-        return Park(result, list(map(bounded_text, context.diagnostics)))
+        return Park(result, list(map(bounded_text, context.diagnostics)), context.unstored_output())
     if context.diagnostics:
         lines = [*(result.diagnostics or []), *map(bounded_text, context.diagnostics)]
         result = msgspec.structs.replace(result, diagnostics=lines)

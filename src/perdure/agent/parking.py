@@ -5,6 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from perdure.base import jsonvalue
+from perdure.base.delta import Operation
 from perdure.base.errors import InvocationEnded, Refused
 from perdure.extensions.results import Sleep, Wait
 from perdure.tasks.decisions import Next, SleepFor
@@ -32,6 +33,8 @@ class Park(msgspec.Struct, frozen=True):
 
     park: Sleep[Any] | Wait[Any]
     diagnostics: list[str]
+    output: list[Operation] = []
+    """What of this run's output is not stored yet; it shows while the call is parked."""
 
     @property
     def status(self) -> str:

@@ -9,6 +9,7 @@ from perdure.agent.documents import LiveDoc
 from perdure.agent.output import OutputBuffer, Throttle
 from perdure.agent.parking import Resumed
 from perdure.base import jsonvalue
+from perdure.base.delta import Operation
 from perdure.base.ids import ConversationId, TaskId
 from perdure.base.text import well_formed
 from perdure.env.protocol import ExecutionEnv
@@ -116,17 +117,19 @@ class ToolContext(CallWork):
         if self._throttle is not None:
             await self._throttle.close()
 
+    def unstored_output(self) -> list[Operation]:
+        """What is left to store of the output, for the commit that parks the call."""
+        return [] if self._buffer is None else self._buffer.take_operations(f"/tools/{self.task_id}/output")
+
     async def _commit_output(self) -> int:
-        if self._buffer is None:
-            return 0
-        ops = self._buffer.take_operations(f"/tools/{self.task_id}/output")
+        ops = self.unstored_output()
         if not ops or self._site.run.ended:
             return 0
         async with self._site.run.transaction(progress=True) as tx:
             await self._patch(tx, ops)
         return sum(len(op["value"]) for op in ops)
 
-    async def _patch(self, tx: TaskTransaction, ops: list[dict[str, Any]]) -> None:
+    async def _patch(self, tx: TaskTransaction, ops: list[Operation]) -> None:
         live: Any = await tx.value_of(LiveDoc, self.conversation_id)
         if live is not None and str(self.task_id) in live["tools"]:
             await tx.patch(LiveDoc, self.conversation_id, ops)

@@ -30,17 +30,17 @@ class ToolTask(CallPhases):
     async def store(self, tx: TaskTransaction, run: TaskRun, call: ToolCall, result: ToolResult) -> Any:
         """The result's entry, its slot in the live document, and what it asks of the run."""
         message = ToolResultMessage(call.id, call.name, with_diagnostics(result), is_error=result.is_error)
-        data = {
-            key: value
-            for key, value in (("details", result.details), ("structured", result.structured))
-            if value is not None
-        }
-        put(tx, run.conversation_id, ToolResultEntry, message, task=run.task_id, data=data or None)
+        began = run.record.started_at
+        seconds = None if began is None else max(0, tx.now_millis - began) / 1000  # gates, parks, reruns included
+        shown = (("details", result.details), ("structured", result.structured), ("seconds", seconds))
+        data = {key: value for key, value in shown if value is not None}
+        put(tx, run.conversation_id, ToolResultEntry, message, task=run.task_id, data=data)
         if isinstance(result.control, AddTools):
             await add_tools(tx, run.conversation_id, result.control.names)
         live: Any = await tx.value_of(LiveDoc, run.conversation_id)
         if live is not None and str(run.task_id) in live["tools"]:  # else the run was closed
-            done = {"name": call.name, "call_id": call.id, "status": "done", "is_error": result.is_error}
+            done: dict[str, Any] = {"name": call.name, "call_id": call.id, "status": "done"}
+            done |= {"is_error": result.is_error, "seconds": seconds}
             if result.control is not None:
                 done["control"] = stored_control(result.control)
             if result.diagnostics:

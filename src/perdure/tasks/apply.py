@@ -1,5 +1,7 @@
 """From a decision to the record it leaves behind. Pure but for reading who owns whom."""
 
+from typing import Final
+
 from perdure.base.errors import Error, InvalidDecision
 from perdure.storage.records import Task
 from perdure.tasks.consequences import check_wait
@@ -9,6 +11,11 @@ from perdure.tasks.ownership import Tree
 from perdure.tasks.signals import asked_again, check_keys, note_asked
 from perdure.tasks.states import Sleeping, Waiting, apply_state, checkpointed, gone_to, hold
 from perdure.tasks.transaction import TaskTransaction
+from perdure.tasks.wakes import Expired, Time
+
+SHORTEST_SLEEP: Final = 100
+"""Milliseconds at the least between a wake by time and the next: each costs a few commits, and a task that always
+sleeps until now would take the whole machine."""
 
 
 async def apply_decision(tx: TaskTransaction, tree: Tree, record: Task) -> None:
@@ -29,6 +36,8 @@ async def apply_decision(tx: TaskTransaction, tree: Tree, record: Task) -> None:
             if until is None and not signals:
                 raise InvalidDecision("a sleep without an end", hint="give until=, signals=, or both")
             check_keys(record, signals)
+            if until is not None and isinstance(tx.run.wake, Time | Expired):
+                until = max(until, tx.now_millis + SHORTEST_SLEEP)
             record = note_asked(record, signals, tx.now_millis)
             record = apply_state(record, Sleeping(checkpoint, until, signals, gate))
             if again:

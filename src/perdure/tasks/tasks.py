@@ -299,9 +299,13 @@ class Tasks:
         return own
 
     async def wait(self, id: TaskId) -> Outcome:
-        """Wait for a task's end and tell how it ended. Starts nothing; cancelling the wait changes nothing."""
-        known = self.known(id)
-        if known is None:
+        """Wait for a task's end and tell how it ended. Starts scheduling; cancelling the wait changes nothing.
+
+        Raises `NotFound`, and what ended the session if that happens before."""
+        if self.known(id) is not None:
+            self.session.check_usable()
+            await self.resume()
+        if self.known(id) is None:
             record = await self.session.store.task(id)
             if record is None:
                 raise NotFound(f"no task {id}")
