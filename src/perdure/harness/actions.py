@@ -18,7 +18,7 @@ from perdure.harness.compaction import Compacted
 from perdure.harness.keys import check_key, take_key, under_key
 from perdure.session.publication import Publication
 from perdure.session.session import Session
-from perdure.tasks.tasks import Tasks
+from perdure.tasks.tasks import Tasks, Wake
 from perdure.tasks.transaction import TaskTransaction
 
 
@@ -143,6 +143,17 @@ class Actions:
         """Wait until a conversation has no open run and no live foreground task."""
         await self._tasks.resume()
         await self._until(lambda: self._is_idle(conversation))
+
+    async def wait_parked(self) -> Wake:
+        """Wait until nothing could run (see `Harness.wait_parked`)."""
+        await self._tasks.resume()
+
+        async def parked() -> bool:
+            return not self._tasks.wake().active
+
+        await self._until(parked)
+        await self._session.store.settled()
+        return self._tasks.wake()
 
     async def _until(self, holds: Callable[[], Awaitable[bool]]) -> None:
         """Look again after each commit or more until it holds. Raises if the session ends before."""

@@ -1,14 +1,15 @@
-"""Values from outside for tasks of a session: a webhook's, a button's, a command's."""
+"""How the outside reaches the tasks of a session: it starts them, and delivers values to them."""
 
 from typing import Any, Final, TypeVar
 
 from perdure.base.errors import InvalidDefinition, NotFound
-from perdure.base.ids import TaskId
+from perdure.base.ids import ROOT, ConversationId, TaskId
 from perdure.base.lazy import load
 from perdure.extensions.registry import Registry
+from perdure.harness.actions import Actions
 from perdure.session.session import Session
 from perdure.tasks.signals import Signal, SignalResult
-from perdure.tasks.tasks import Tasks
+from perdure.tasks.tasks import Tasks, Wake
 from perdure.tasks.transaction import TaskTransaction
 
 T = TypeVar("T")
@@ -25,14 +26,46 @@ class UnknownSignal(NotFound):
 
 
 class Signalling:
-    """The part of a harness that delivers. Neither method asks who calls it: the host authenticates the sender."""
+    """The part of a harness that starts tasks and delivers to them. No method asks who calls it: the host
+    authenticates the sender."""
 
     session: Session[TaskTransaction]
     tasks: Tasks
+    actions: Actions
 
     @property
     def _registry(self) -> Registry:
         raise NotImplementedError
+
+    async def start(
+        self,
+        task: Any,
+        *,
+        conversation: ConversationId | int = ROOT,
+        background: bool = False,
+        request_id: str | None = None,
+    ) -> TaskId:
+        """Create a task from its input, owned by a conversation; returns once that is stored. Starts scheduling.
+
+        With a `request_id` this is exactly-once: the same id with the same input gives the first task, also when that
+        has ended, with another it raises `RequestConflict`. `background`: it holds up no idleness, and an ordinary
+        abort leaves it alone. Raises `InvalidDefinition` if its code is not installed.
+        """
+        create = load("perdure.harness.starting:start")
+        async with self.session.transaction() as tx:
+            id: TaskId = await create(
+                tx, task, ConversationId(conversation), background=background, request_id=request_id
+            )
+        await self.tasks.resume()
+        return id
+
+    async def wait_parked(self) -> Wake:
+        """Wait until nothing could run any more: all has ended or is parked, and stored. Starts scheduling.
+
+        Returns `wake()` as it is then: a host may close the session, and has to open it again at `wake().at`, if that
+        is a time, or for a signal, an answer or an input. Raises what ended the session if that happens before.
+        """
+        return await self.actions.wait_parked()
 
     async def signal(self, task_id: TaskId | int, signal: Signal[T], key: str, value: T) -> SignalResult:
         """Deliver a value to a live task under a key; returns once that is stored.
