@@ -2,8 +2,8 @@
 
 import asyncio
 
-from perdure import HOUR, Extension, Harness, Next, Registry, Signal, Task, TaskId, TaskRun, phase, task
-from perdure.testing.clock import FakeClock, settle
+from perdure import HOUR, Extension, Harness, Next, Registry, Signal, Task, TaskRun, phase, task
+from perdure.testing.clock import FakeClock
 from perdure.wakes import Expired
 
 Build: Signal[dict[str, int]] = Signal("ops.build", version=1, schema=dict[str, int])
@@ -34,20 +34,13 @@ class WatchBuild(Task[str]):
 ops = Extension("ops", tasks=[WatchBuild], signals=[Build])
 
 
-async def create(harness: Harness) -> TaskId:
-    root = await harness.root()
-    async with harness.session.transaction() as tx:
-        return tx.create_task(WatchBuild(), conversation=root.id)
-
-
 async def main() -> None:
     clock = FakeClock()
     async with Harness.open("memory:", registry=Registry([ops]), clock=clock) as harness:
-        watch = await create(harness)
-        # nothing has run yet: the value is kept, and the sleep that comes later is over at once
+        watch = await harness.start(WatchBuild())
+        # it does not sleep on this key yet: the value is kept, and the sleep that comes later is over at once
         print("early:     ", await harness.signal(watch, Build, "2", {"seconds": 90}))
-        await harness.resume()
-        await settle()
+        await harness.wait_parked()
         print("sleeps:    ", harness.wake().active, "until", (harness.wake().at or 0) - clock.now(), "s from now")
         print("no task:   ", await harness.signal(4711, Build, "1", {"seconds": 60}))
         print("no fit:    ", await harness.signal_json(watch, "ops.build", "1", {"seconds": "sixty"}))
@@ -56,8 +49,8 @@ async def main() -> None:
         print("result:    ", (await harness.tasks.wait(watch)).result(str))
         print("too late:  ", await harness.signal(watch, Build, "3", {"seconds": 62}))
 
-        late = await create(harness)
-        await settle()
+        late = await harness.start(WatchBuild())
+        await harness.wait_parked()
         await clock.advance(HOUR)
         print("expired:   ", await harness.signal(late, Build, "1", {"seconds": 60}))
 

@@ -2,8 +2,8 @@
 
 import asyncio
 
-from perdure import HOUR, Extension, Harness, Next, Registry, Task, TaskId, TaskRun, phase, task
-from perdure.testing.clock import FakeClock, settle
+from perdure import HOUR, Extension, Harness, Next, Registry, Task, TaskRun, phase, task
+from perdure.testing.clock import FakeClock
 from perdure.tools import PersonAnswer, Question, ask
 
 
@@ -26,22 +26,16 @@ class Ask(Task[str]):
         return run.complete(f"{state.value.by} wants {state.value.answer}")
 
 
-async def create(harness: Harness, question: str) -> TaskId:
-    async with harness.session.transaction() as tx:
-        return tx.create_task(Ask(question=question), conversation=(await harness.root()).id)
-
-
 async def main() -> None:
     clock = FakeClock()
     start = clock.now()
     registry = Registry([Extension("desk", tasks=[Ask])])
     async with Harness.open("memory:", registry=registry, clock=clock) as harness:
-        await harness.resume()
-        first = await create(harness, "What would you like, Ana?")
+        first = await harness.start(Ask("What would you like, Ana?"))
+        await harness.wait_parked()
         await clock.advance(HOUR)
-        second = await create(harness, "And you, Ben?")
-        await settle()
-        wake = harness.wake()
+        second = await harness.start(Ask("And you, Ben?"))
+        wake = await harness.wait_parked()
         print("active:", wake.active, "| alarm in hours:", ((wake.at or 0) - start) / HOUR)
         for asked in await harness.questions():
             print(f"open: {asked.text} {list(asked.choices)} until hour {((asked.until or 0) - start) / HOUR:g}")

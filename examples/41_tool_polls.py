@@ -3,7 +3,7 @@
 import asyncio
 
 from perdure import Extension, Harness, Registry, Sleep, ToolContext, ToolResultMessage
-from perdure.testing.clock import FakeClock, settle
+from perdure.testing.clock import FakeClock
 from perdure.testing.scripted_model import ScriptedModel, call, say
 
 clock = FakeClock()
@@ -34,7 +34,7 @@ async def main() -> None:
     async with Harness.open("memory:", registry=Registry([exports]), models=model, clock=clock) as harness:
         root = await harness.root(model="scripted:model")
         submission = await root.submit("Get me the sales")
-        await settle()
+        await harness.wait_parked()
         while (at := harness.wake().at) is not None:  # a host would set its alarm and exit
             print(f"  nothing runs: {not harness.wake().active}, alarm at second {at - START:.0f}")
             await clock.jump_to(at)

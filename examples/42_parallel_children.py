@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 from perdure import Extension, Harness, Registry, Sleep, TaskId, ToolContext, ToolResultMessage, Wait
-from perdure.testing.clock import FakeClock, settle
+from perdure.testing.clock import FakeClock
 from perdure.testing.scripted_model import ScriptedModel, call, say
 from perdure.wakes import Tasks
 
@@ -43,7 +43,7 @@ async def main() -> None:
     async with Harness.open("memory:", registry=Registry([desk]), models=model, clock=clock) as harness:
         root = await harness.root(model="scripted:model")
         submission = await root.submit("Can we sail?")
-        await settle()
+        await harness.wait_parked()
         print("  all are parked:", not harness.wake().active)
         await clock.advance(60)
         print((await submission.wait()).text)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from perdure import HOUR, Extension, Harness, HookContext, Registry, Sleep, ToolCall, ToolContext, ToolResultMessage
-from perdure.testing.clock import FakeClock, settle
+from perdure.testing.clock import FakeClock
 from perdure.testing.scripted_model import ScriptedModel, call, say
 from perdure.tools import approvals
 
@@ -48,22 +48,22 @@ async def main() -> None:
 
         print("approved at night")
         submission = await root.submit("Send it")
-        await settle()
+        await harness.wait_parked()
         (asked,) = await harness.questions()
         print(f"  {moment()}  asked: {asked.text} {asked.arguments}, until {moment(asked.until)}")
         await clock.advance(3.5 * HOUR)
         print(f"  {moment()}  approved: {await harness.answer(asked.id, 'yes')}")
-        await settle()
+        await harness.wait_parked()
         print(f"  {moment()}  open questions: {len(await harness.questions())}, alarm {moment(harness.wake().at)}")
         await clock.jump_to(harness.wake().at or 0)
         print(f"  {moment()}  {(await submission.wait()).text}")
 
         print("nobody answers; other code is installed meanwhile, so the gates are asked again")
         submission = await root.submit("Send it again")
-        await settle()
+        await harness.wait_parked()
         await clock.advance(2 * HOUR)
         harness.agent.registry.install(Extension("news"))
-        await settle()
+        await harness.wait_parked()
         (asked,) = await harness.questions()
         print(f"  {moment()}  still until {moment(asked.until)}")
         await clock.advance(22 * HOUR)

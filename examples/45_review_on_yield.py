@@ -17,7 +17,6 @@ from perdure import (
     phase,
     task,
 )
-from perdure.testing.clock import settle
 from perdure.testing.scripted_model import ScriptedModel, say
 
 Verdict: Signal[str] = Signal("office.verdict", version=1, schema=str)
@@ -50,7 +49,7 @@ async def review(ctx: HookContext, answer: RunAnswer) -> list[Review]:
 
 
 async def verdict(harness: Harness, text: str) -> None:
-    await settle(200)
+    await harness.wait_parked()
     (row,) = [row for row in harness.inspect()["tasks"] if row["kind"] == "office.review"]
     print(f"  reviewer: {text} ({await harness.signal(row['id'], Verdict, 'verdict', text)})")
 
@@ -65,7 +64,7 @@ async def main() -> None:
         print("answer:", (await submission.wait()).text)
 
         submission = await root.submit("Write another")
-        await settle(200)
+        await harness.wait_parked()
         await root.submit("Make it French", when_busy="steer")
         await verdict(harness, "too long")  # the user has said something: that comes first
         await verdict(harness, "ok")

@@ -17,7 +17,6 @@ from perdure import (
     phase,
     task,
 )
-from perdure.testing.clock import settle
 from perdure.testing.scripted_model import ScriptedModel, call, say
 from perdure.tools import PersonAnswer, Question, ask
 
@@ -56,7 +55,7 @@ async def check_in(ctx: HookContext, made: ToolRound) -> list[CheckIn]:
 
 
 async def answer(harness: Harness, text: str, note: str = "") -> None:
-    await settle(200)
+    await harness.wait_parked()
     (asked,) = await harness.questions()
     print(f"  {asked.text} {text} {note}".rstrip())
     await harness.answer(asked.id, text, note=note)

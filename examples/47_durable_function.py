@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from perdure import ROOT, Extension, Harness, Registry, Signal, Steps, TaskId, durable
+from perdure import Extension, Harness, Registry, Signal, Steps, durable
 from perdure.testing.clock import FakeClock
 from perdure.testing.scripted_model import ScriptedModel
 
@@ -39,31 +39,21 @@ def opening(path: Path, clock: FakeClock) -> Any:
     return Harness.open(path, registry=registry, models=ScriptedModel([]), clock=clock)
 
 
-async def parked(harness: Harness, id: TaskId) -> None:
-    while (task := harness.tasks.known(id)) is None or task.status != "sleeping":
-        await asyncio.sleep(0.005)
-
-
 async def main() -> None:
     clock = FakeClock()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ops.db"
         async with opening(path, clock) as harness:
-            async with harness.session.transaction() as tx:
-                id = tx.create_task(rollout("1.2", ["fra", "sfo"]), conversation=ROOT)
-            await harness.resume()
-            await parked(harness, id)
-            print("first process:", world, "active:", harness.wake().active)
+            id = await harness.start(rollout("1.2", ["fra", "sfo"]))
+            wake = await harness.wait_parked()
+            print("first process:", world, "active:", wake.active)
         async with opening(path, clock) as harness:
             print("approval:", await harness.signal(id, Approved, "go", True))
-            while len(world) < 2:
-                await asyncio.sleep(0.005)
-            await parked(harness, id)
+            await harness.wait_parked()
             print("second process:", world)
         async with opening(path, clock) as harness:
-            await harness.resume()
             for _ in range(2):
-                await parked(harness, id)
+                await harness.wait_parked()
                 await clock.advance(600)
             outcome = await harness.tasks.wait(id)
             print("third process:", outcome.result(str))

@@ -125,20 +125,14 @@ def opened(folder: Path, expectations: Expectations) -> Any:
     return Harness.open(folder / "night.db", registry=build(folder, expectations), models=models)
 
 
-async def until_parked(harness: Harness) -> None:
-    """Let everything run that can. A host then keeps `wake().at` somewhere, for its alarm."""
-    while harness.wake().active:
-        await asyncio.sleep(0.002)
-
-
 async def evening(folder: Path) -> None:
     """A process that ends as soon as nothing runs."""
     expectations = Expectations(folder / "host.db")
     async with opened(folder, expectations) as harness:
         root = await harness.root(model="scripted:model")
         await root.submit("Merge main when it is green", request_id="merge")
-        await until_parked(harness)
-        hours = ((harness.wake().at or 0) - datetime.now(UTC).timestamp()) / HOUR
+        wake = await harness.wait_parked()  # a host keeps `wake.at` somewhere, for its alarm
+        hours = ((wake.at or 0) - datetime.now(UTC).timestamp()) / HOUR
         print(f"  parked; the alarm is in about {hours:.0f} hours")
     expectations.close()
 
@@ -150,7 +144,7 @@ async def night(folder: Path) -> None:
     async def deliver(session: str, task: int, signal: str, key: str, data: dict[str, str]) -> None:
         async with opened(folder, expectations) as harness:
             print(f"  {session}: {await harness.signal_json(task, signal, key, data)}")
-            await until_parked(harness)
+            await harness.wait_parked()
 
     receiver = Receiver(expectations, SECRET, deliver)
     run = (folder / "triggered").read_text()
