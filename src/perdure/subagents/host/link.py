@@ -58,15 +58,17 @@ class HostLink:
     async def connect(cls, root: StateRoot, execution: str) -> "HostLink":
         """Connect, and hear who it is. Raises `OSError` where nobody listens, `HostGone` if it says nothing."""
         reader, writer = await asyncio.open_unix_connection(str(root.host_socket(execution)), limit=LINE_BYTES)
-        line = await reader.readline()
-        if not line:
+        try:
+            line = await reader.readline()
+            if not line:
+                raise HostGone(f"the host of {execution} hung up")
+            hello = decode_from_host(line)
+            if not isinstance(hello, Hello) or hello.exec != execution:
+                raise HostGone(f"somebody else listens for {execution}")
+            return cls(reader, writer, hello)
+        except BaseException:
             writer.close()
-            raise HostGone(f"the host of {execution} hung up")
-        hello = decode_from_host(line)
-        if not isinstance(hello, Hello) or hello.exec != execution:
-            writer.close()
-            raise HostGone(f"somebody else listens for {execution}")
-        return cls(reader, writer, hello)
+            raise
 
     async def begin(self, launch: Launch, nonce: str) -> str:
         """Open the gate: the execution is current."""
