@@ -27,7 +27,7 @@ StartedDoc: Document[Any] = Document("perdure.started", StartedValue, scope="ses
 
 
 async def start(
-    tx: TaskTransaction, task: Any, conversation: ConversationId, *, background: bool, request_id: str | None
+    tx: TaskTransaction, task: Any, conversation: ConversationId, *, background: bool, request_id: Any
 ) -> TaskId:
     """Create a task, or find the one that was created under the request id (see `Harness.start`)."""
     if request_id is None:
