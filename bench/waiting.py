@@ -191,4 +191,4 @@ async def main(count: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000))
+    asyncio.run(main(max(ONE_BY_ONE + BURST, int(sys.argv[1]) if len(sys.argv) > 1 else 10_000)))
