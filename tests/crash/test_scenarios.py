@@ -7,13 +7,14 @@ from perdure.testing.scenario_tasks import TASKS
 from perdure.testing.scenarios import CONVERSATIONS
 from perdure.testing.scenarios_agents import AGENTS
 from perdure.testing.scenarios_compaction import COMPACTIONS
+from perdure.testing.scenarios_edges import EDGES
 from perdure.testing.scenarios_gates import GATES
 from perdure.testing.scenarios_hooks import HOOKS
 from perdure.testing.scenarios_people import PEOPLE
 from perdure.testing.scenarios_subagents import SUBAGENTS
 from perdure.testing.scenarios_waiting import WAITING
 
-EVERY = [*CONVERSATIONS, *TASKS, *HOOKS, *COMPACTIONS, *AGENTS, *WAITING, *GATES, *PEOPLE, *SUBAGENTS]
+EVERY = [*CONVERSATIONS, *TASKS, *HOOKS, *COMPACTIONS, *AGENTS, *WAITING, *GATES, *EDGES, *PEOPLE, *SUBAGENTS]
 STORAGES = ("memory", "process", "power", "jsonl")
 STRIDE = 4
 """Runs of their own, on one store after the other, are made at some commits only: they cost twice what snapshots cost,

@@ -4,12 +4,14 @@ import re
 
 import pytest
 
+from perdure.testing.scenarios_edges import EDGES
 from perdure.testing.scenarios_gates import GATES
 from perdure.testing.scenarios_people import PEOPLE
 from perdure.testing.scenarios_waiting import WAITING
 from tests.repo.test_pages import links, promises
 from tests.repo.tidy import ROOT
 
+EVERY = [*WAITING, *GATES, *EDGES, *PEOPLE]
 PAGES = ["docs/waiting-map.md", "docs/what-happens-when.md"]
 
 
@@ -32,15 +34,13 @@ def test_the_tests_and_scenarios_that_it_names_exist(page: str) -> None:
     named = set(re.findall(r"`(tests/\S+\.py)::(\w+)`", shown))
     files = {file: (ROOT / file).read_text("utf-8") for file, _ in named}
     assert [f"{file}::{test}" for file, test in sorted(named) if f"def {test}(" not in files[file]] == []
-    assert set(re.findall(r"scenario `([^`]+)`", shown)) <= {scenario.name for scenario in [*WAITING, *GATES, *PEOPLE]}
+    assert set(re.findall(r"scenario `([^`]+)`", shown)) <= {scenario.name for scenario in EVERY}
 
 
 def test_every_scenario_of_waiting_is_told() -> None:
     told = set(re.findall(r"scenario `([^`]+)`", "\n".join("\n".join(rows(page)) for page in PAGES)))
     variants = {"a build with a deadline, by webhook", "a build that never reports", "polling", "parked over children"}
-    assert {scenario.name for scenario in [*WAITING, *GATES, *PEOPLE]} - told - variants <= {
-        "stop while a build is waited for, never again"
-    }
+    assert {scenario.name for scenario in EVERY} - told - variants <= {"stop while a build is waited for, never again"}
 
 
 def test_the_examples_of_waiting_are_all_shown() -> None:

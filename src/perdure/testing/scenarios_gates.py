@@ -121,17 +121,17 @@ def reviewed(process: Process) -> Registry:
     return Registry([extension])
 
 
-def judge(verdict: str) -> Callable[[Process], Awaitable[None]]:
-    """A person reads, and says this."""
+def judge(verdict: str, kind: str = "scenario.reviewer") -> Callable[[Process], Awaitable[None]]:
+    """A person reads what a task of this kind shows, and says this."""
 
     async def step(process: Process) -> None:
         submission = await process.submit("go", request_id="first")
 
         async def there() -> bool:
-            return bool(parked(process, "scenario.reviewer")) or await submission.status() in ("done", "unanswered")
+            return bool(parked(process, kind)) or await submission.status() in ("done", "unanswered")
 
         await process.until(there)
-        for id in parked(process, "scenario.reviewer"):
+        for id in parked(process, kind):
             await tell(process, id, "verdict", verdict)
         await process.settled(submission)
 
