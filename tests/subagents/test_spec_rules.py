@@ -26,7 +26,7 @@ GOOD = {"agent": "worker", "task": "x"}
         ({"agent": " "}, "agent: a text that is not blank"),
         ({"task": 7}, "task: a text that is not blank, not 7"),
         ({"timeoutMs": 0}, "timeoutMs: a number above 0, not 0"),
-        ({"timeoutMs": float("inf")}, "timeoutMs: a number above 0"),
+        ({"timeoutMs": float("inf")}, "inf is no JSON number at /timeoutMs"),
         ({"timeoutMs": True}, "timeoutMs: a number above 0, not True"),
         ({"once": "yes"}, "once: true or false, not 'yes'"),
         ({"tools": "read"}, "tools: a list of names"),

@@ -35,6 +35,8 @@ class Config(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """module:registry with the extensions of your own."""
     base_url: str | None = None
     """Address of an OpenAI-compatible server for `openai:` models."""
+    agents: dict[str, Any] = {}
+    """Where agent files are and what differs from them: read by `subagents.projects`."""
 
 
 def load_config(start: Path | None = None) -> Config:

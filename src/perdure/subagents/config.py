@@ -1,12 +1,12 @@
 """`config.json` of a state root: what may change while the orchestrator runs."""
 
 import hashlib
-import json
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
 from perdure import InvalidValue
+from perdure.base import jsonvalue
 from perdure.subagents.model_names import parse_model
 from perdure.subagents.paths import StateRoot
 
@@ -71,7 +71,7 @@ class ConfigWatch:
 
     def __init__(self, root: StateRoot) -> None:
         self._root = root
-        self._seen = b""
+        self._seen: bytes | None = None
         self.current = AgentsConfig()
         self.digest = _digest(EMPTY)
         self.problem = ""
@@ -102,8 +102,8 @@ def load_config(root: StateRoot) -> AgentsConfig:
 def parse_config(content: bytes) -> AgentsConfig:
     """Settings from the file's content. Raises `InvalidValue` that names what is wrong."""
     try:
-        raw: Any = json.loads(content)
-    except ValueError as error:
+        raw = jsonvalue.decode(content)
+    except InvalidValue as error:
         raise InvalidValue(f"config.json is no JSON: {error}") from error
     if not isinstance(raw, dict):
         raise InvalidValue(f"config.json holds an object, not {type(raw).__name__}")
@@ -114,12 +114,37 @@ def parse_config(content: bytes) -> AgentsConfig:
     for provider, settings in config.providers.items():
         if settings.slots is not None and settings.slots < 1:
             raise InvalidValue(f"config.json: providers.{provider}.slots counts from 1")
-    for name in msgspec.structs.fields(Constants):
-        if getattr(config.k, name.name) < 0:
-            raise InvalidValue(f"config.json: k.{name.encode_name} is not below 0")
+    for where, numbers in (("k", config.k), ("memory", config.memory)):
+        for field in msgspec.structs.fields(numbers):
+            if getattr(numbers, field.name) < 0:
+                raise InvalidValue(f"config.json: {where}.{field.encode_name} is not below 0")
+    sound: set[str] = set()
+    for name in config.pools:
+        _check_pool(config.pools, name, (), sound)
     if config.default_model is not None and config.default_model not in config.pools:
-        parse_model(config.default_model)
+        _check_model("defaultModel", config.default_model)
     return config
+
+
+def _check_pool(pools: dict[str, list[str]], name: str, above: tuple[str, ...], sound: set[str]) -> None:
+    """A pool names models and other pools, one at least, and never itself."""
+    if name in above:
+        raise InvalidValue(f"config.json: pools.{name} holds itself: {' > '.join((*above, name))}")
+    if not pools[name]:
+        raise InvalidValue(f"config.json: pools.{name} is empty")
+    for member in pools[name] if name not in sound else ():
+        if member in pools:
+            _check_pool(pools, member, (*above, name), sound)
+        else:
+            _check_model(f"pools.{name}", member)
+    sound.add(name)
+
+
+def _check_model(where: str, model: str) -> None:
+    try:
+        parse_model(model)
+    except InvalidValue as error:
+        raise InvalidValue(f"config.json: {where}: {error}") from error
 
 
 def _read(root: StateRoot) -> bytes:

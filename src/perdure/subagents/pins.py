@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,9 @@ from perdure.subagents.spool import write_durably
 
 PASSING: Final = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.EBUSY, errno.EINTR, errno.EAGAIN)
 """Troubles of the machine, which pass: the request is taken up again."""
+
+LARGEST: Final = 64 * 1024 * 1024
+"""Bytes of one file: a script gets its inputs as texts, in a heap of 256 MiB."""
 
 
 class PinFailed(Exception):
@@ -29,6 +33,9 @@ def pin(root: StateRoot, content: bytes) -> str:
 def pin_file(root: StateRoot, path: Path) -> str:
     """Keep a file's bytes. Raises `PinFailed` for what cannot be read, `OSError` for troubles that pass."""
     try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
+            raise PinFailed(f"pin-failed: {path}: no file, or one of more than {LARGEST} bytes")
         content = path.read_bytes()
     except OSError as error:
         if error.errno in PASSING:

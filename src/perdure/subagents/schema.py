@@ -3,6 +3,8 @@ a schema that would not constrain must fail loudly. Nothing is converted."""
 
 from typing import Any, Final
 
+from perdure.base import jsonvalue
+
 TYPES: Final[dict[str, tuple[type, ...]]] = {
     "object": (dict,), "array": (list,), "string": (str,), "boolean": (bool,), "null": (type(None),),
     "number": (int, float), "integer": (int,),
@@ -19,10 +21,14 @@ def check_schema(schema: Any, path: str = "") -> list[str]:
     if not isinstance(schema, dict):
         return [f"{path or '/'}: a schema is an object or a boolean"]
     problems = [
-        f"{path}/{key}: this keyword is not enforced" for key in schema if key not in KEYWORDS and key not in NOTES
+        f"{path}/{jsonvalue.escape(str(key))}: this keyword is not enforced"
+        for key in schema
+        if key not in KEYWORDS and key not in NOTES
     ]
     kinds = schema.get("type")
-    for kind in kinds if isinstance(kinds, list) else [] if kinds is None else [kinds]:
+    if kinds == []:
+        problems.append(f"{path}/type: a type, or a list with types")
+    for kind in kinds if isinstance(kinds, list) else [kinds] if "type" in schema else []:
         if not isinstance(kind, str) or kind not in TYPES:
             problems.append(f"{path}/type: no such type: {kind!r:.100}")
     if "enum" in schema and (not isinstance(schema["enum"], list) or not schema["enum"]):
@@ -35,7 +41,7 @@ def check_schema(schema: Any, path: str = "") -> list[str]:
         problems.append(f"{path}/properties: an object of schemas")
     else:
         for name, inner in properties.items():
-            problems += check_schema(inner, f"{path}/properties/{name}")
+            problems += check_schema(inner, f"{path}/properties/{jsonvalue.escape(str(name))}")
     for key in ("items", "additionalProperties"):
         if key in schema:
             problems += check_schema(schema[key], f"{path}/{key}")
@@ -61,13 +67,16 @@ def check_value(schema: Any, value: Any, path: str = "") -> list[str]:
             problems += check_value(schema["items"], item, f"{path}/{number}")
     if isinstance(value, dict):
         properties = schema.get("properties", {})
-        problems += [f"{path}/{name}: is missing" for name in schema.get("required", []) if name not in value]
+        problems += [
+            f"{path}/{jsonvalue.escape(name)}: is missing" for name in schema.get("required", []) if name not in value
+        ]
         for name, item in value.items():
+            here = f"{path}/{jsonvalue.escape(name)}"
             inner = properties.get(name, schema.get("additionalProperties", True))
             if inner is False:
-                problems.append(f"{path}/{name}: is not known")
+                problems.append(f"{here}: is not known")
             else:
-                problems += check_value(inner, item, f"{path}/{name}")
+                problems += check_value(inner, item, here)
     return problems
 
 
@@ -80,6 +89,11 @@ def _is(kind: str, value: Any) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
+    """Equal as JSON: 1 and 1.0 are, 1 and true are not, however deep they lie."""
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(one[name], other[name]) for name in one)
     return isinstance(one, bool) == isinstance(other, bool) and bool(one == other)
 
 

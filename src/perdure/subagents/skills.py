@@ -1,12 +1,11 @@
 """Skills: folders with a `SKILL.md`. An agent is told of them by name and reads the file when it needs one."""
 
-import os
 import re
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from perdure.subagents.agent_files import split
-from perdure.subagents.discovery import project_root
+from perdure.subagents.projects import project_root, user_folder
 
 FILE: Final = "SKILL.md"
 DESCRIPTION_LENGTH: Final = 1000
@@ -23,10 +22,8 @@ class Skill(NamedTuple):
 
 def skill_places(cwd: Path) -> list[Path]:
     """Folders of skills, lowest first: the user's, then the project's."""
-    home = Path.home()
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
-    found = [config / "perdure" / "skills", home / ".agents" / "skills"]
-    root = project_root(cwd.resolve())
+    found = [user_folder() / "skills", Path.home() / ".agents" / "skills"]
+    root = project_root(cwd)
     if root is not None:
         found += [root / ".agents" / "skills", root / ".perdure" / "skills"]
     return found

@@ -1,8 +1,9 @@
 """Specs of calls and of runs, strictly: an unknown field is an error, and all that is wrong is told at once."""
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
+from urllib.parse import quote
 
 import msgspec
 
@@ -64,6 +65,10 @@ def check_call(spec: Any, *, step: bool = False) -> list[str]:
     """All that is wrong with the spec of a call, each naming the field and what was given."""
     if not isinstance(spec, dict):
         return [f"a spec is an object, not {_shown(spec)}"]
+    try:
+        jsonvalue.check(spec)
+    except InvalidValue as error:
+        return [str(error)]
     allowed = (*CALL_FIELDS, "key") if step else CALL_FIELDS
     problems = [f"{name}: no such field" for name in spec if name not in allowed]
     for name in ("agent", "task"):
@@ -86,6 +91,8 @@ def _text(value: Any) -> list[str]:
 
 
 def _model(value: Any) -> list[str]:
+    if isinstance(value, str) and value.strip() and not any(mark in value for mark in "/: \t\n"):
+        return [f"{_shown(value)} names no provider; pools of models are not available yet"]
     try:
         parse_model(value)
     except InvalidValue as error:
@@ -121,8 +128,8 @@ def _budget(value: Any) -> list[str]:
     return problems
 
 
-def _schema(value: Any) -> list[str]:
-    return check_schema(value)
+def _schema(value: Any, path: str = "") -> list[str]:
+    return check_schema(value, path) if isinstance(value, dict) else [f"{path or '/'}: an object, not {_shown(value)}"]
 
 
 def _gate(value: Any) -> list[str]:
@@ -135,7 +142,7 @@ def _gate(value: Any) -> list[str]:
     if value.get("output", "json") != "json":
         problems.append(f"output: json, not {_shown(value['output'])}")
     if "schema" in value:
-        problems += check_schema(value["schema"], "/schema")
+        problems += _schema(value["schema"], "/schema")
     if "timeoutMs" in value:
         problems += [f"timeoutMs: {problem}" for problem in _positive(value["timeoutMs"])]
     return problems
@@ -161,6 +168,7 @@ def parse_run(body: Any, cwd: str) -> Launch:
     """A run from the body of its request; a relative `cwd` in it counts from the given one. Raises `InvalidValue`."""
     if not isinstance(body, dict):
         raise InvalidValue(f"a run is an object, not {_shown(body)}")
+    jsonvalue.check(body)
     given = {name: value for name, value in body.items() if value is not None}
     forms = [name for name in ("tasks", "chain", "workflow", "source") if name in given]
     if not forms and "task" in given:
@@ -238,16 +246,17 @@ def _workflow_fields(given: dict[str, Any], launch: Launch, problems: list[str])
             problems.append(f"maxCalls: a whole number from 1, not {_shown(limit)}")
         else:
             launch.max_calls = limit
-    if "name" in given:
-        problems += [f"name: {problem}" for problem in _text(given["name"])]
-        launch.name = given["name"]
+    for name in ("cwd", "name", "workflow", "source"):
+        if name in given:
+            problems += [f"{name}: {problem}" for problem in _text(given[name])]
+    launch.name = given.get("name")
     launch.args = given.get("args")
     inputs = given.get("inputs", {})
     if not isinstance(inputs, dict) or not all(isinstance(path, str) and path for path in inputs.values()):
         problems.append(f"inputs: names with paths, not {_shown(inputs)}")
         return
     for name in inputs:
-        if name in (".", "..") or not name or len(name.encode()) > LONGEST_KEY:
+        if name in (".", "..") or not name or len(quote(name, safe="")) > LONGEST_KEY:
             problems.append(f"inputs: not a name: {_shown(name)}")
     launch.inputs = inputs
 
@@ -267,6 +276,8 @@ def check_labels(labels: Any) -> dict[str, str]:
             problems.append(f"the key {_shown(key)}")
         if not isinstance(value, str) or len(value) > 256:
             problems.append(f"the value of {_shown(key)}")
+    if not problems and not jsonvalue.is_strict(labels):
+        problems.append("half a character")
     if not problems and len(msgspec.json.encode(labels)) > LABEL_BYTES:
         problems.append(f"more than {LABEL_BYTES} bytes")
     if problems:
@@ -288,6 +299,22 @@ def fingerprint(spec: dict[str, Any], agent: Any) -> str:
 def agents_named(steps: Iterable[dict[str, Any]]) -> list[str]:
     """The agents of these steps, each once."""
     return list(dict.fromkeys(str(step.get("agent")) for step in steps))
+
+
+def could_use(launch: Launch, script: str, agent: str) -> bool:
+    """Whether a run may use an agent: a step names it, or it stands in quotes in the script, or as a text in the
+    arguments."""
+    if agent in agents_named(launch.steps) or agent in _texts(launch.args):
+        return True
+    return any(f"{mark}{agent}{mark}" in script for mark in "\"'`")
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 def _shown(value: Any) -> str:

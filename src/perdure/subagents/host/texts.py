@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from perdure.subagents.discovery import project_root
+from perdure.subagents.projects import project_root
 from perdure.subagents.protocol import Launch
 from perdure.subagents.skills import Skill, find_skills
 

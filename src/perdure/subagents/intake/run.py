@@ -8,6 +8,7 @@ import msgspec
 
 from perdure import InvalidValue, TaskTransaction
 from perdure.subagents import rows
+from perdure.subagents.agent_files import MissingYaml
 from perdure.subagents.digest import request_digest
 from perdure.subagents.discovery import Found, discover
 from perdure.subagents.events import append_event
@@ -15,8 +16,8 @@ from perdure.subagents.intake.decision import NotYet, Rejected, Reply, target_wo
 from perdure.subagents.intake.engine import Engine
 from perdure.subagents.names import new_workflow_id
 from perdure.subagents.paths import StateRoot
-from perdure.subagents.pins import PinFailed, pin, pin_file
-from perdure.subagents.spec import Launch, agents_named, check_labels, parse_run
+from perdure.subagents.pins import PinFailed, pin, pin_file, pinned
+from perdure.subagents.spec import Launch, agents_named, check_labels, could_use, parse_run
 from perdure.subagents.spool import Sent
 from perdure.subagents.state import Pins, PinsDoc, Workflow
 
@@ -36,7 +37,7 @@ async def prepare(root: StateRoot, sent: Sent) -> Prepared:
         return Prepared()
     try:
         return await asyncio.to_thread(_prepare, root, sent)
-    except (InvalidValue, PinFailed) as error:
+    except (InvalidValue, MissingYaml, PinFailed) as error:
         return Prepared(problem=str(error))
     except OSError as error:
         raise NotYet(f"{error}") from error
@@ -57,17 +58,26 @@ def _prepare(root: StateRoot, sent: Sent) -> Prepared:
             pins.script = pin(root, str(launch.source).encode())
     pins.inputs = {name: pin_file(root, Path(launch.cwd, path)) for name, path in launch.inputs.items()}
     pins.agents = {name: msgspec.to_builtins(agent) for name, agent in found.agents.items()}
-    check_agents(launch, found)
+    check_agents(launch, found, _script_of(root, pins))
     pins.warnings = [one.problem for one in found.diagnostics]
     return Prepared(launch=launch, pins=pins, labels=labels)
 
 
-def check_agents(launch: Launch, found: Found) -> None:
-    """Refuse a run whose steps name an agent that there is not. Raises `InvalidValue` with those that there are."""
-    broken = {one.name: one.problem for one in found.diagnostics}
+def _script_of(root: StateRoot, pins: Pins) -> str:
+    try:
+        return "" if pins.script is None else pinned(root, pins.script).decode()
+    except UnicodeDecodeError as error:
+        raise PinFailed(f"pin-failed: {pins.path}: a script is a text in UTF-8") from error
+
+
+def check_agents(launch: Launch, found: Found, script: str = "") -> None:
+    """Refuse a run whose steps name an agent that there is not, with those that there are; one that may use an agent
+    whose file is broken; and any while settings of agents cannot be read. Raises `InvalidValue`."""
+    for one in found.diagnostics:
+        if one.settings or (one.name is not None and could_use(launch, launch.source or script, one.name)):
+            about = "" if one.name is None else f"the agent {one.name!r} cannot be used: "
+            raise InvalidValue(f"{about}{one.problem}")
     for name in agents_named(launch.steps):
-        if name in broken and (name not in found.agents or found.agents[name].source == "builtin"):
-            raise InvalidValue(f"the agent {name!r} cannot be used: {broken[name]}")
         if name not in found.agents:
             raise InvalidValue(f"unknown agent {name!r}; there are: {', '.join(sorted(found.agents))}")
 
