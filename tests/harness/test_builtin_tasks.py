@@ -3,7 +3,7 @@
 import pytest
 
 from perdure.base.lazy import load
-from perdure.harness.harness import BUILTIN_TASKS
+from perdure.harness.opening import BUILTIN_TASKS
 from perdure.tasks.definition import task_definition
 from perdure.tasks.phases import Phase
 

@@ -7,9 +7,8 @@ from typing import Any
 from perdure.agent.agent import Agent
 from perdure.agent.compactions import checked_instructions, made_by
 from perdure.agent.documents import LiveDoc
-from perdure.agent.generation import Generation
 from perdure.agent.room import start_compaction
-from perdure.agent.runs import arrive, withdraw_queued
+from perdure.agent.runs import Starter, arrive, withdraw_queued
 from perdure.agent.submissions import Draft, admit, dequeue, settle, settled_of
 from perdure.base.errors import Error, NotFound
 from perdure.base.ids import ConversationId, EntryId, SubmissionId, TaskId
@@ -25,10 +24,11 @@ from perdure.tasks.transaction import TaskTransaction
 class Actions:
     """The verbs behind `Conversation` and `Submission`."""
 
-    def __init__(self, session: Session[TaskTransaction], agent: Agent, tasks: Tasks) -> None:
+    def __init__(self, session: Session[TaskTransaction], agent: Agent, tasks: Tasks, start: Starter) -> None:
         self._session = session
         self._agent = agent
         self._tasks = tasks
+        self._start = start
         self._waiting: dict[SubmissionId, list[asyncio.Future[Settled]]] = {}
         self._idle: list[asyncio.Event] = []
         session.listeners.append(self._published)
@@ -39,7 +39,7 @@ class Actions:
         async with self._session.transaction() as tx:
             submission, new = await admit(tx, conversation, draft)
             if new:
-                await arrive(tx, conversation, submission, self._agent.settings, Generation)
+                await arrive(tx, conversation, submission, self._agent.settings, self._start)
         await self._tasks.resume()
         return submission.id
 

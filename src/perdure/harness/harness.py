@@ -5,26 +5,18 @@ from contextlib import AbstractAsyncContextManager
 from os import PathLike
 from typing import Any, Self
 
-from perdure.agent.advance import advance_generations
 from perdure.agent.agent import Agent
-from perdure.agent.compactions import COMPACTION, COMPACTION_TASK
-from perdure.agent.configure import begin_owned, configure
+from perdure.agent.configure import configure
 from perdure.agent.documents import AgentDoc, UsageDoc
-from perdure.agent.generation import Generation
-from perdure.agent.nested import NESTED, NESTED_TASK
-from perdure.agent.notify import notify_settled
-from perdure.agent.rules import check_entries, close_ended
 from perdure.agent.settings import Settings
-from perdure.agent.tool_task import ToolTask
 from perdure.agent.usage import total
-from perdure.base.clock import Clock, SystemClock
+from perdure.base.clock import Clock
 from perdure.base.errors import InvalidValue, NotFound
 from perdure.base.ids import ROOT, ConversationId, TaskId
 from perdure.base.lazy import load
 from perdure.extensions.registry import Registry
 from perdure.harness.actions import Actions
 from perdure.harness.conversation import Conversation
-from perdure.harness.environments import env_function
 from perdure.harness.inspection import inspection
 from perdure.harness.keys import check_key, under_key
 from perdure.harness.reports import Reports
@@ -32,21 +24,13 @@ from perdure.harness.retention import Retention
 from perdure.harness.signalling import Signalling
 from perdure.models.messages import Attachment
 from perdure.models.protocol import Models
-from perdure.models.provider import ProviderModels
 from perdure.session.publication import Publication
 from perdure.session.session import Session
 from perdure.session.watch import Watch
 from perdure.storage.open import open_storage
 from perdure.storage.protocol import Storage
-from perdure.tasks.definition import TaskDefinition, task_definition
 from perdure.tasks.tasks import Tasks, Wake
 from perdure.tasks.transaction import TaskTransaction
-
-BUILTIN_TASKS: dict[str, TaskDefinition | str] = {
-    **{made.kind: made for made in map(task_definition, (Generation, ToolTask))},
-    COMPACTION: COMPACTION_TASK,
-    NESTED: NESTED_TASK,
-}
 
 _NAME_A_MODEL = 'name it where the agent is: harness.root(model="provider:model")'
 _OPEN_IT = "async with Harness.open(…) as harness, or harness = await Harness.open(…)"
@@ -78,15 +62,23 @@ class Opening:
 class Harness(Signalling):
     """Storage plus everything that runs on it. Opening starts nothing: submitting, waiting and `resume` do."""
 
-    def __init__(self, session: Session[TaskTransaction], agent: Agent, tasks: Tasks, reports: Reports) -> None:
+    def __init__(
+        self,
+        session: Session[TaskTransaction],
+        agent: Agent,
+        tasks: Tasks,
+        reports: Reports,
+        actions: Actions,
+        *owned: Any,
+    ) -> None:
         self.session = session
         self.agent = agent
         self.tasks = tasks
         self.reports = reports
-        self.actions = Actions(session, agent, tasks)
+        self.actions = actions
         self._retention = Retention(agent, tasks)
         self._wake_listeners: list[Callable[[Wake], None]] = []
-        self._owned: list[Any] = []
+        self._owned = owned
         self._views: Any = None
         agent.handle = lambda id: Conversation(self, id)
         session.listeners.append(self._published)
@@ -117,9 +109,10 @@ class Harness(Signalling):
         _check(registry, models, settings)
 
         async def open_it() -> Harness:
-            return await _open(
+            made: Harness = await load("perdure.harness.opening:open_harness")(
                 open_storage(storage), registry or Registry(), models, env, settings or Settings(), clock, recover
             )
+            return made
 
         return Opening(open_it)
 
@@ -265,43 +258,3 @@ def _check(registry: Any, models: Any, settings: Any) -> None:
         raise InvalidValue(f"models= gives access to models, {models[:100]!r} is the name of one", hint=_NAME_A_MODEL)
     if settings is not None and not isinstance(settings, Settings):
         raise InvalidValue(f"not settings: {settings!r:.100}", hint="settings=Settings(…)")
-
-
-async def _open(
-    storage: Storage,
-    registry: Registry,
-    models: Models | None,
-    env: Any,
-    settings: Settings,
-    clock: Clock | None,
-    recover: bool,
-) -> Harness:
-    session = await Session(storage, transaction_type=TaskTransaction, clock=clock or SystemClock()).open()
-    try:
-        reports = Reports(session.clock)
-        own_models = ProviderModels() if models is None else None
-        agent = Agent(
-            session,
-            registry,
-            models or own_models or ProviderModels(),
-            env_function(env),
-            settings,
-            BUILTIN_TASKS,
-            reports.add,
-        )
-        tasks = Tasks(session, agent, host=agent, restart_limit=settings.restart_limit, report=reports.add)
-        session.rules.append(begin_owned)
-        session.rules.append(check_entries)
-        session.rules.append(agent.attachments.check)
-        session.rules.append(close_ended)
-        session.rules.append(lambda tx: advance_generations(agent, tx))
-        session.rules.append(notify_settled)  # last: it tells what all others settled
-        tasks.orphans = lambda: agent.settings.orphan_missing
-        await tasks.open(recover=recover)
-        harness = Harness(session, agent, tasks, reports)
-        if own_models is not None:
-            harness._owned.append(own_models)
-        return harness
-    except BaseException:
-        await session.close()
-        raise
