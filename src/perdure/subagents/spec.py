@@ -90,6 +90,10 @@ def _text(value: Any) -> list[str]:
     return [] if isinstance(value, str) and value.strip() else [f"a text that is not blank, not {_shown(value)}"]
 
 
+def _path(value: Any) -> list[str]:
+    return _text(value) or (["a path has no null character"] if "\0" in value else [])
+
+
 def _model(value: Any) -> list[str]:
     if isinstance(value, str) and value.strip() and not any(mark in value for mark in "/: \t\n"):
         return [f"{_shown(value)} names no provider; pools of models are not available yet"]
@@ -149,7 +153,7 @@ def _gate(value: Any) -> list[str]:
 
 
 _CHECKS: Final[dict[str, Any]] = {
-    "model": _model, "cwd": _text, "timeoutMs": _positive, "output": _text, "schema": _schema, "gate": _gate,
+    "model": _model, "cwd": _path, "timeoutMs": _positive, "output": _path, "schema": _schema, "gate": _gate,
     "isolation": _one_of("none", "worktree"), "context": _one_of("fresh", "fork"), "budget": _budget, "once": _flag,
     "tools": _names, "skills": _names, "writer": _flag,
 }  # fmt: skip
@@ -246,13 +250,13 @@ def _workflow_fields(given: dict[str, Any], launch: Launch, problems: list[str])
             problems.append(f"maxCalls: a whole number from 1, not {_shown(limit)}")
         else:
             launch.max_calls = limit
-    for name in ("cwd", "name", "workflow", "source"):
+    for name, check in (("cwd", _path), ("name", _text), ("workflow", _path), ("source", _text)):
         if name in given:
-            problems += [f"{name}: {problem}" for problem in _text(given[name])]
+            problems += [f"{name}: {problem}" for problem in check(given[name])]
     launch.name = given.get("name")
     launch.args = given.get("args")
     inputs = given.get("inputs", {})
-    if not isinstance(inputs, dict) or not all(isinstance(path, str) and path for path in inputs.values()):
+    if not isinstance(inputs, dict) or any(_path(path) for path in inputs.values()):
         problems.append(f"inputs: names with paths, not {_shown(inputs)}")
         return
     for name in inputs:

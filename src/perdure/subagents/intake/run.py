@@ -1,6 +1,7 @@
 """Runs: what they name is pinned first, then workflow, pins and decision are one commit."""
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ def _prepare(root: StateRoot, sent: Sent) -> Prepared:
     body = {name: value for name, value in sent.body.items() if name not in ("labels", "to")}
     labels = check_labels(sent.body.get("labels", {}))
     launch = parse_run(body, "/")
+    if not os.path.isdir(launch.cwd):
+        raise PinFailed(f"pin-failed: {launch.cwd}: no such folder")
     found = discover(launch.cwd)
     pins = Pins(steps=launch.steps, args=launch.args)
     if launch.form == "script":
