@@ -91,6 +91,25 @@ async def test_after_a_wake_work_needs_a_key() -> None:
         assert "work without a key, in a call that has parked" in (await results(root))[0]
 
 
+async def test_a_task_that_has_woken_the_call_is_not_waited_for_again() -> None:
+    ext = Extension("waits", tasks=[Child], signals=[Done])
+
+    @ext.tool
+    async def forgets(ctx: Any) -> Any:
+        """Wait for two, and forget who has ended."""
+        return Wait(on=[await ctx.create_task(Child(name), key=name) for name in "ab"], policy="any")
+
+    async with agent([call("forgets"), "fine"], ext) as (harness, root):
+        submission = await root.submit("go")
+        id = await parked_call(harness)
+        a, b = sorted(harness.tasks.index.children(id))
+        await harness.signal(a, Done, "go", "x")
+        await settle()
+        await harness.signal(b, Done, "go", "x")  # the call ends once what it owns has ended
+        await submission.wait()
+        assert (await results(root))[0].startswith(f"invalid_park: task {a} has ended and has woken this task already")
+
+
 async def test_children_of_an_unsafe_call_live_on_while_it_is_parked_over_a_crash() -> None:
     log: list[Any] = []
     storage = MemoryStorage()

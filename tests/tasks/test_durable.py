@@ -196,6 +196,17 @@ async def test_it_owns_tasks_and_waits_for_them() -> None:
     assert SEEN == ["pass"], "the first pass ended where it parked"
 
 
+async def test_it_does_not_wait_for_the_first_of_its_tasks() -> None:
+    @durable("d.any")
+    async def function(run: Steps) -> None:
+        await run.tasks([Payment("visa"), Payment("amex")], policy="any")  # type: ignore[arg-type]
+
+    living = await Living(function, Payment).open()
+    outcome = await living.ran(function())
+    assert isinstance(outcome, Faulted)
+    assert "steps wait for all tasks" in outcome.error["message"]
+
+
 def two_versions(second: Callable[[Steps], Any]) -> tuple[Any, Any]:
     async def note(what: str) -> str:
         DID.append(what)

@@ -184,3 +184,9 @@ async def check_wait(tx: TaskTransaction, tree: Tree, task: Task, state: Waiting
             raise InvalidDecision(
                 f"task {task.id} does not own task {other}, so it may not abort it", hint='use policy="all_settled"'
             )
+    if state.policy == "any" and isinstance(tx.run.wake, Tasks):
+        over = [other for other in state.on if tx.live_task(other) is None]
+        if over and set(over) <= set(tx.run.wake.ended):  # it would end at once, for ever
+            raise InvalidDecision(
+                f"task {over[0]} has ended and has woken this task already", hint="wait for the others only"
+            )

@@ -21,7 +21,6 @@ from perdure.tasks.outcomes import Outcome
 from perdure.tasks.runtime import TaskRun
 from perdure.tasks.scheduler import DoesNotFit
 from perdure.tasks.signals import Signal
-from perdure.tasks.states import Policy
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -307,8 +306,13 @@ class Steps:
                 lambda tx: tx.sleep(self._pass.again, (), record["until"] / 1000, len(self._pass.log))
             )
 
-    async def tasks(self, tasks: Sequence[Any], *, policy: Policy = "all_settled") -> list[Outcome]:
-        """Create tasks that this one owns, park until they have ended, and give their outcomes in order."""
+    async def tasks(
+        self, tasks: Sequence[Any], *, policy: Literal["all_settled", "fail_fast"] = "all_settled"
+    ) -> list[Outcome]:
+        """Create tasks that this one owns, park until all have ended, and give their outcomes in order. With
+        `fail_fast` the first bad end aborts the others."""
+        if policy not in ("all_settled", "fail_fast"):
+            raise InvalidDecision(f'steps wait for all tasks: "all_settled" or "fail_fast", not {policy!r}')
         place, record = self._pass.ask("tasks", "tasks")
         run = self._pass.run
         if not tasks:
