@@ -1,6 +1,5 @@
 """What the built-in tasks reach as `run.host`: models, registry, environments, settings, transcripts."""
 
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -11,6 +10,7 @@ from perdure.agent.attachments import Attachments
 from perdure.agent.documents import AgentDoc
 from perdure.agent.settings import Budget, Settings
 from perdure.agent.transcripts import Transcripts
+from perdure.base.digest import sha256
 from perdure.base.ids import ConversationId, TaskId
 from perdure.base.lazy import load
 from perdure.env.protocol import ExecutionEnv
@@ -75,7 +75,7 @@ class Agent:
         """Parks that calls returned and that are not stored yet: arguments and what was to be kept."""
         self.asking: dict[TaskId, tuple[str, float]] = {}
         """Gates that have not answered yet, by the call that they hold back: their names, and since when they think."""
-        self.session_tag = hashlib.sha256(session.storage.location.encode()).hexdigest()[:12]
+        self.session_tag = sha256(session.storage.location.encode()).hex()[:12]
         """Names this session in the marks of processes that its calls start."""
         self.handle: Callable[[ConversationId], Any] | None = None
         """Makes conversation handles for tools; the harness sets it."""

@@ -1,10 +1,10 @@
 """The files of conversations: bytes stored once by their content, and never referred to before they are there."""
 
-from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
 
+from perdure.base.digest import sha256
 from perdure.base.errors import InvalidValue
 from perdure.models.messages import AssistantMessage, Attachment, Content, Message, Said, SystemMessage, decode_messages
 from perdure.session.transaction import Transaction
@@ -117,7 +117,7 @@ def described(content: bytes, media_type: str | None = None, name: str | None = 
         raise InvalidValue("what the bytes are cannot be told from them", hint="give media_type, as application/zip")
     if not all(map(_is_word, media_type.split("/"))) or media_type.count("/") != 1:
         raise InvalidValue(f"{media_type!r} is no media type", hint="one is a pair of words, as image/png")
-    return Attachment(sha256(data).hexdigest(), media_type.lower(), name)
+    return Attachment(sha256(data).hex(), media_type.lower(), name)
 
 
 def keep_files(tx: Transaction, message: AssistantMessage, files: dict[str, bytes]) -> None:

@@ -1,6 +1,5 @@
 """Calls that a tool makes of other tools, and other work that it starts under a key: found again by a rerun."""
 
-import hashlib
 from typing import Any, Final
 
 import msgspec
@@ -8,6 +7,7 @@ import msgspec
 from perdure.agent.agent import Agent
 from perdure.agent.calls import error_result, own_copy
 from perdure.base import jsonvalue
+from perdure.base.digest import sha256
 from perdure.base.errors import InvalidValue, Refused
 from perdure.base.ids import TaskId
 from perdure.extensions.hooks import tool_name
@@ -69,7 +69,7 @@ class Keys:
             self._unnamed += 1
         place = f"#{self._unnamed}" if key is None else f"={_checked(key)}"
         self._check_depth(name)
-        digest = hashlib.sha256(jsonvalue.canonical({"tool": name, "arguments": own})).hexdigest()[:32]
+        digest = sha256(jsonvalue.canonical({"tool": name, "arguments": own})).hex()[:32]
         definition = self._agent.task(NESTED)
         assert definition is not None
         id = await self._start(place, f"tool {name} {digest}", lambda: definition.cls(tool=name, arguments=own))

@@ -1,6 +1,5 @@
 """Admitting submissions: once per request id, into the transcript or into the inbox."""
 
-import hashlib
 from typing import Any, Final, Literal
 
 import msgspec
@@ -8,6 +7,7 @@ import msgspec
 from perdure.agent.documents import InboxDoc, LiveDoc
 from perdure.agent.entries import UserEntry, put
 from perdure.base import jsonvalue
+from perdure.base.digest import sha256
 from perdure.base.errors import Busy, InvalidValue, RequestConflict
 from perdure.base.ids import ConversationId, EntryId, SubmissionId, TaskId
 from perdure.extensions.settled import Settled
@@ -107,7 +107,7 @@ def _draft(
     if request_id is not None:
         _check_request_id(request_id)
     subject = {"kind": kind, "content": content, "notify": list(notify) if notify else None}
-    digest = hashlib.sha256(jsonvalue.canonical(subject)).digest()
+    digest = sha256(jsonvalue.canonical(subject))
     return Draft(kind, encoded, digest, request_id, when_busy, notify)
 
 

@@ -10,6 +10,7 @@ from perdure.cli.config import Config, load_config
 from perdure.cli.open import marking
 from perdure.cli.session_names import find_session
 from perdure.cli.show import emit, say
+from perdure.harness.compacting import begin
 from perdure.harness.control import ask_owner
 from perdure.storage.lock import read_owner
 
@@ -47,4 +48,4 @@ async def _compact(
         answer = await ask_owner(str(owner["control"]), request)
         return int(answer["task"]), int(answer["pid"])
     async with marking(path, config) as harness:
-        return await harness.actions.compact(conversation, instructions), None
+        return await begin(harness.actions, conversation, instructions), None

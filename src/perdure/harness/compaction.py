@@ -6,6 +6,7 @@ from typing import Any, Literal
 import msgspec
 
 from perdure.base.ids import ConversationId, EntryId, TaskId
+from perdure.base.lazy import load
 
 
 class Compacted(msgspec.Struct, frozen=True):
@@ -38,7 +39,8 @@ class Compaction:
     async def wait(self) -> Compacted:
         """Wait until it has ended and its summary has its place. Never raises for one that gave none; cancelling
         changes nothing. Starts scheduling."""
-        ended: Compacted = await self._harness.actions.wait_compacted(self.conversation_id, self.task_id)
+        wait = load("perdure.harness.compacting:wait_compacted")
+        ended: Compacted = await wait(self._harness.actions, self.conversation_id, self.task_id)
         return ended
 
     async def abort(self) -> bool:

@@ -6,7 +6,6 @@ a hash of the store's real path, mode 0600, and the peer's user id is checked.
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import os
 import socket
@@ -14,8 +13,10 @@ import struct
 from pathlib import Path
 from typing import Any, Final
 
+from perdure.base.digest import sha256
 from perdure.base.errors import Error, InvalidValue
 from perdure.base.ids import ConversationId, TaskId
+from perdure.harness.compacting import begin
 from perdure.harness.harness import Harness
 
 LINE_BYTES: Final = 64 * 1024
@@ -33,7 +34,7 @@ class ControlError(Error):
 
 def control_path(store: str) -> Path:
     """Where the control socket of a store lies: in the user's runtime directory, or below /tmp."""
-    name = hashlib.sha256(os.path.realpath(store).encode()).hexdigest()[:32]
+    name = sha256(os.path.realpath(store).encode()).hex()[:32]
     below_tmp = Path("/tmp") / f"perdure-{os.getuid()}" / f"{name}.sock"
     base = os.environ.get("XDG_RUNTIME_DIR")
     if not base:
@@ -99,7 +100,7 @@ class ControlServer:
             return {"ok": True, "pid": os.getpid()}
         if request["do"] == "compact":
             conversation = ConversationId(int(request["conversation"]))
-            task = await self._harness.actions.compact(conversation, request.get("instructions"))
+            task = await begin(self._harness.actions, conversation, request.get("instructions"))
             await self._harness.resume()
             return {"ok": True, "pid": os.getpid(), "task": task}
         if request["do"] == "signal":

@@ -8,6 +8,7 @@ from perdure.agent.configure import configure
 from perdure.agent.resets import reset_draft
 from perdure.agent.submissions import Draft, WhenBusy, input_draft, write_draft
 from perdure.base.ids import ConversationId, EntryId, TaskId
+from perdure.base.lazy import load
 from perdure.extensions.results import UNSET
 from perdure.harness.compaction import Compaction
 from perdure.harness.event_stream import EventStream
@@ -63,7 +64,7 @@ class Conversation(ConversationReads):
         once when nothing is open, else at the next boundary; whoever asks while one is being made, and wishes nothing
         else of it, gets the same. What it replaces stays stored.
         """
-        id = await self._harness.actions.compact(self.id, instructions)
+        id = await load("perdure.harness.compacting:begin")(self._harness.actions, self.id, instructions)
         await self._harness.resume()
         return Compaction(self._harness, self.id, id)
 

@@ -1,9 +1,9 @@
 """Tasks that a host starts from outside, exactly once under a request id."""
 
-import hashlib
 from typing import Any, TypedDict
 
 from perdure.base import jsonvalue
+from perdure.base.digest import sha256
 from perdure.base.errors import InvalidValue, RequestConflict
 from perdure.base.ids import ConversationId, TaskId
 from perdure.session.documents import Document
@@ -37,7 +37,7 @@ async def start(
     definition = task_definition(task)
     asked = {
         "kind": definition.kind,
-        "input": hashlib.sha256(jsonvalue.canonical(definition.encode_input(task))).hexdigest(),
+        "input": sha256(jsonvalue.canonical(definition.encode_input(task))).hex(),
         "conversation": conversation,
         "background": background,
     }

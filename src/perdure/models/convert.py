@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from pydantic_ai.messages import (
@@ -23,6 +22,7 @@ from pydantic_ai.messages import ModelRequest as WireRequest
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.tools import ToolDefinition
 
+from perdure.base.digest import sha256
 from perdure.models.errors import BadRequest
 from perdure.models.files import Takes, file_text, is_text, left_out, made_here
 from perdure.models.messages import (
@@ -71,7 +71,7 @@ class WireIds:
             name = stem[: NAME_LENGTH - len(suffix)] + suffix
         self._used.add(name)
         if self._length is not None:  # a provider that wants ids of one length: what stands for the name, then
-            name = sha256(name.encode()).hexdigest()[: self._length]
+            name = sha256(name.encode()).hex()[: self._length]
         self._open.setdefault(call_id, []).append(name)
         return name
 

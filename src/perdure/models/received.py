@@ -1,7 +1,6 @@
 """What the provider library streams, as our events and our message. Imported only when a model is first used."""
 
 from collections.abc import Iterator
-from hashlib import sha256
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +18,7 @@ from pydantic_ai.messages import (
     ToolCallPartDelta,
 )
 
+from perdure.base.digest import sha256
 from perdure.base.text import well_formed
 from perdure.models.errors import CutOff
 from perdure.models.messages import AssistantMessage, Attachment, Said, StopReason, Text, Thinking, ToolCall, Usage
@@ -134,7 +134,7 @@ class Received:
                 provider=_part_details(part, always=False),
             )
         if isinstance(part, FilePart):
-            digest = sha256(part.content.data).hexdigest()
+            digest = sha256(part.content.data).hex()
             self._files[digest] = part.content.data
             return Attachment(digest, part.content.media_type, provider=_part_details(part, always=False))
         return None

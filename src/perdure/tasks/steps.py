@@ -1,7 +1,6 @@
 """What a durable function works with: steps that are stored, waits that park, values that stay the same."""
 
 import asyncio
-import hashlib
 import inspect
 import os
 import uuid
@@ -12,6 +11,7 @@ from typing import Any, Final, Literal, ParamSpec, TypeVar, overload
 from perdure.base import jsonvalue
 from perdure.base.clock import to_millis, to_seconds
 from perdure.base.delta import Operation
+from perdure.base.digest import sha256
 from perdure.base.errors import Error, InvalidDecision, InvalidValue
 from perdure.base.ids import TaskId
 from perdure.base.typed import Codec, codec
@@ -335,12 +335,12 @@ class Steps:
 
     def random(self) -> float:
         """A number from 0 up to 1; the same in every pass. Not for secrets."""
-        digest = hashlib.sha256(self._seed("random")).digest()
+        digest = sha256(self._seed("random"))
         return int.from_bytes(digest[:7], "big") / 2**56
 
     def uuid(self) -> uuid.UUID:
         """A random id; the same in every pass: a key for work outside."""
-        return uuid.UUID(bytes=hashlib.sha256(self._seed("uuid")).digest()[:16], version=4)
+        return uuid.UUID(bytes=sha256(self._seed("uuid"))[:16], version=4)
 
     def _seed(self, what: str) -> bytes:
         _, record = self._pass.ask(what, what, value=os.urandom(16).hex())
