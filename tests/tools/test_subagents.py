@@ -1,50 +1,17 @@
 """Agents that start others: for one job, or named ones that stay."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perdure import ROOT, Conversation, Harness, InvalidDefinition, Registry, ToolResultMessage
+from perdure import ROOT, Conversation, InvalidDefinition
 from perdure.models.protocol import ModelRequest
-from perdure.testing.scripted_model import ScriptedModel, call, say
-from perdure.tools import Role, ask_person, subagents
+from perdure.testing.scripted_model import call, say
+from perdure.tools import Role, subagents
 from perdure.tools.subagent_team import MemberDoc
-
-Turn = Callable[[ModelRequest], Any]
-
-
-def is_parent(request: ModelRequest) -> bool:
-    return any(tool.name == "agents" for tool in request.tools)
-
-
-def opened(path: Path | str, turn: Turn, **options: Any) -> Any:
-    registry = Registry([subagents(**options), ask_person])
-    return Harness.open(path, registry=registry, models=ScriptedModel(turn))
-
-
-async def ask(harness: Harness, text: str) -> str:
-    root = await harness.root(model="scripted:model")
-    answer = await (await root.submit(text, request_id=text)).wait()
-    return answer.text
-
-
-async def conversations(harness: Harness) -> list[int]:
-    async with harness.session.transaction() as tx:
-        return [one.id for one in await tx.scan_conversations()]
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait in memory for what the harness does by itself."""
-    async with asyncio.timeout(10):
-        while not condition():  # noqa: ASYNC110 - nothing tells of it
-            await asyncio.sleep(0.002)
-
-
-def results(request: ModelRequest) -> list[str]:
-    return [str(one.content) for one in request.messages if isinstance(one, ToolResultMessage)]
+from tests.tools.starting import ask, conversations, is_parent, opened, results, script, until
 
 
 async def test_a_subagent_answers_the_call_and_sees_nothing_but_its_job() -> None:
@@ -152,20 +119,6 @@ async def test_a_subagent_without_an_answer_is_an_error_for_the_model() -> None:
 # named ones
 
 
-def script(*calls: dict[str, Any], child: Any = None) -> Turn:
-    """A parent that makes these calls of `agents`, one in each round, and then says the results."""
-
-    def turn(request: ModelRequest) -> Any:
-        if not is_parent(request):
-            return child(request) if child is not None else say(f"answer to {request.messages[-1].text}")
-        done = len(results(request))
-        if done < len(calls):
-            return call("agents", calls[done])
-        return say(" | ".join([*results(request), request.messages[-1].text]))
-
-    return turn
-
-
 async def test_a_named_subagent_answers_with_one_message_and_keeps_its_context() -> None:
     histories: list[list[str]] = []
 
@@ -246,8 +199,8 @@ async def test_a_stopped_one_is_gone_with_its_work_and_its_name_is_free() -> Non
         assert harness.inspect()["tasks"] == []
     for part in (
         "ana is stopped | ana is stopped | ana was stopped: spawn it anew | ana works on it",
-        "there is a ana already",
-        "no subagent eve; there are: ana | no subagent eve | a name has 1 to 64 letters",
+        "there is a subagent ana already",
+        "no subagent eve; there are: ana | no subagent eve; there are: ana | a name has 1 to 64 letters",
         "spawn needs a message",
     ):
         assert part in text, text
@@ -288,7 +241,10 @@ async def test_a_fork_has_no_subagents_of_its_own() -> None:
         assert await harness.session.document_keys(MemberDoc, fork.id) == []
 
 
-@pytest.mark.parametrize("options", [{"depth": 0}, {"depth": True}, {"roles": {"": Role()}}, {"roles": {"a": "b"}}])
+@pytest.mark.parametrize(
+    "options",
+    [{"depth": 0}, {"depth": True}, {"most": 0}, {"most": 1000}, {"roles": {"": Role()}}, {"roles": {"a": "b"}}],
+)
 def test_a_bad_definition_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidDefinition):
         subagents(**options)

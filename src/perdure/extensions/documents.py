@@ -1,5 +1,7 @@
-"""Documents of an extension's own, for those who import `perdure.extensions` alone."""
+"""Documents and entries of an extension's own, for those who import `perdure.extensions` alone."""
 
+from perdure.models.messages import UserMessage
 from perdure.session.documents import Document, document_family
+from perdure.session.entries import entry
 
-__all__ = ["Document", "document_family"]
+__all__ = ["Document", "UserMessage", "document_family", "entry"]

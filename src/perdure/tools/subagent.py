@@ -11,8 +11,10 @@ from perdure.extensions.results import Sleep, ToolError, ToolResult
 from perdure.extensions.settled import Settled, SubmissionSettled
 from perdure.extensions.tool import Tool
 from perdure.tools.subagent_roles import DepthDoc, Roles
+from perdure.tools.subagent_team import stop_members
 
 ANSWERED: Final = "answered"
+MADE: Final = "subagent.conversation"
 TASK_LENGTH: Final = 100_000
 """Characters of a job; what is longer belongs into a file."""
 
@@ -35,22 +37,32 @@ def subagent_tool(roles: Roles) -> Tool:
         if settled is None:
             return Sleep(signals=[SubmissionSettled.key(ANSWERED)])
         ended: Settled = settled.value
+        async with ctx.transaction() as tx:  # what it kept in the background ends with its job
+            await stop_members(tx, child.id)
         details = {"conversation": child.id}
         if ended.status != "done":
             raise ToolError(f"the subagent ended without an answer: {ended.detail or ended.reason}")
         return ToolResult((await submission.wait()).text, details=details)
 
-    subagent.__doc__ = (subagent.__doc__ or "") + (f"\n\nRoles:{roles.describe()}" if roles.describe() else "")
-    return Tool(subagent, name="subagent", replay="safe")
+    subagent.__doc__ = (subagent.__doc__ or "") + roles.describe()
+    tool = Tool(subagent, name="subagent", replay="safe")
+
+    @tool.cancel
+    async def stopped(ctx: ToolContext[Any]) -> None:
+        known = await ctx.memo(MADE, type=int)
+        if known is not None:
+            async with ctx.transaction() as tx:
+                await stop_members(tx, ConversationId(known))
+
+    return tool
 
 
 async def _child(ctx: ToolContext[Any], roles: Roles, role: str | None) -> ConversationHandle:
     """The call's own conversation, whose agent is set before it gets its job. A rerun finds it."""
-    chosen = roles.chosen(role)
-    known = await ctx.memo("subagent.conversation", type=int)
-    if known is not None:
+    known = await ctx.memo(MADE, type=int)
+    if known is not None:  # whatever the host offers by now: it has its agent
         return ctx.conversation(ConversationId(known))
-    depth = await roles.below(ctx)
+    chosen, depth = roles.chosen(role), await roles.below(ctx)
     async with ctx.transaction() as tx:
         mine = await tx.scan_conversations(owner=ctx.task_id, limit=1)
         made = mine[0].id if mine else tx.create_conversation(owner=ctx.task_id)
@@ -58,5 +70,5 @@ async def _child(ctx: ToolContext[Any], roles: Roles, role: str | None) -> Conve
             await tx.set(DepthDoc, made, {"depth": depth})
     child = ctx.conversation(made)
     await roles.set_up(ctx, child, chosen, depth)
-    await ctx.memo("subagent.conversation", int(made))
+    await ctx.memo(MADE, int(made))
     return child

@@ -47,8 +47,9 @@ class Roles:
         self._extension = extension
 
     def describe(self) -> str:
-        """For the tool's description."""
-        return "".join(f"\n- {name}: {well_formed(role.description)}" for name, role in self._roles.items())
+        """For a tool's description."""
+        lines = [f"- {name}: {well_formed(role.description)}" for name, role in self._roles.items()]
+        return "\n".join(["\n\nRoles:", *lines]) if lines else ""
 
     def chosen(self, name: str | None) -> Role:
         """The role of that name. Raises `ToolError` naming those there are."""

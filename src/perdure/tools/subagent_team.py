@@ -1,31 +1,25 @@
-"""Named subagents that stay: they work in the background, are written to, and answer with messages."""
+"""Named subagents that stay: what is stored of them, and the tasks that ask them and tell what they answered."""
 
-import re
-from typing import Annotated, Any, Final, Literal, TypedDict
+from typing import Any, Final, TypedDict
 
-from msgspec import Meta
-
+from perdure.base.errors import OwnershipRefused
 from perdure.base.ids import ConversationId, TaskId
-from perdure.base.text import well_formed
-from perdure.extensions.api import ToolContext
-from perdure.extensions.documents import Document, document_family
-from perdure.extensions.results import ToolError, Wait
-from perdure.extensions.settled import SubmissionSettled
-from perdure.extensions.tool import Tool
+from perdure.extensions.documents import Document, UserMessage, document_family, entry
+from perdure.extensions.results import bounded_text
+from perdure.extensions.settled import Settled, SubmissionSettled
 from perdure.extensions.work import Next, Signal, TaskRun, phase, task
-from perdure.tools.subagent_roles import DepthDoc, Roles
 
-NAME_LENGTH: Final = 64
-MESSAGE_LENGTH: Final = 100_000
 ANSWERED: Final = "answered"
-Action = Literal["spawn", "message", "wait", "stop", "list"]
+HEARD: Final = "heard"
+MOST_NAMES: Final = 1000
+"""Names that are looked at. A host lets far fewer live at once, and names of stopped ones are given up for new ones."""
 
 Ended: Signal[bool] = Signal("subagents.ended", schema=bool)
-"""Nobody delivers it: an anchor stands until it is aborted."""
+"""Ends an anchor in good order: it waits for what is under way below it."""
 
 
 class Member(TypedDict):
-    """A named subagent of a conversation."""
+    """A named subagent of a conversation. It lives as long as its anchor."""
 
     call: int
     """The call that made it."""
@@ -33,13 +27,20 @@ class Member(TypedDict):
     conversation: int
     role: str | None
     reports: list[int]
-    """Answers to come."""
-    awaited: list[int]
-    """Those of them that a waiting call takes: they come as its result, not as messages."""
-    stopped: bool
+    """Those who bring answers."""
+    waiting: dict[str, int]
+    """By report, the call that takes its answer as a result: it comes as no message then."""
 
 
-MemberDoc: Document[Any] = document_family("subagents.member", Member, scope="conversation", fork="initial")
+def _migrate_member(stored: Any, version: int) -> Any:
+    """The first version did not know which call waits; what is stopped is known from the anchor."""
+    kept = {name: stored[name] for name in ("call", "anchor", "conversation", "role", "reports")}
+    return {**kept, "waiting": {}}
+
+
+MemberDoc: Document[Any] = document_family(
+    "subagents.member", Member, version=2, scope="conversation", fork="initial", migrate=_migrate_member
+)
 """By name. A fork has none: they answer where they were asked."""
 
 
@@ -52,20 +53,69 @@ class Taken(TypedDict):
 TakenDoc: Document[Any] = Document("subagents.taken", Taken, scope="task")
 
 
+@entry("subagents.reported")
+class Reported:
+    """An answer that was withdrawn from the queue together with a person's messages: it is not lost, and starts no
+    work."""
+
+    name: str
+    text: str
+
+    def to_model(self) -> list[UserMessage]:
+        """As the message that it would have been."""
+        return [UserMessage(message_of(self.name, self.text))]
+
+
+def message_of(name: str, text: str) -> str:
+    """An answer as it is told."""
+    return f"Message from your subagent {name}:\n{text}"
+
+
+def is_at_work(tx: Any, id: int) -> bool:
+    """Whether a task is live, and neither ending nor being stopped."""
+    known = tx.live_task(TaskId(id))
+    return known is not None and known.status != "completing" and not known.abort_requested
+
+
+async def anchors(tx: Any, conversation: ConversationId) -> list[TaskId]:
+    """Those of the named subagents of a conversation that stand."""
+    found = []
+    for name in await tx.document_keys(MemberDoc, conversation, limit=MOST_NAMES):
+        member = await tx.value_of(MemberDoc, conversation, key=name)
+        if member is not None and is_at_work(tx, member["anchor"]):
+            found.append(TaskId(member["anchor"]))
+    return found
+
+
+async def stop_members(tx: Any, conversation: ConversationId) -> None:
+    """Stop every named subagent of a conversation, and what they keep."""
+    for anchor in await anchors(tx, conversation):
+        await tx.abort_task(anchor, background=True)
+
+
+async def dismiss_members(tx: Any, conversation: ConversationId) -> None:
+    """Ask no more of any named subagent of a conversation; what they have begun goes on to its end. A task below one
+    may do this, which cannot stop what it belongs to."""
+    for anchor in await anchors(tx, conversation):
+        await tx.signal(anchor, Ended, "ended", True)
+
+
 @task("subagents.anchor", version=1)
 class Anchor:
-    """Owns a named subagent's conversation; stopping it stops that first."""
+    """Owns a named subagent's conversation and whoever asks it; stopping it stops those first."""
 
     name: str
 
     @phase(first=True)
     async def stand(self, run: TaskRun) -> Next[None]:
+        if await run.read_signal(Ended, "ended") is not None:
+            return run.complete()
         return run.sleep(self.stand, [Ended.key("ended")])
 
 
-@task("subagents.report", version=1)
+@task("subagents.report", version=2)
 class Report:
-    """Hands one message to a subagent, and its answer to the conversation that it belongs to, once."""
+    """Hands one message to a subagent, and hands on its answer."""
 
     name: str
     conversation: int
@@ -84,156 +134,82 @@ class Report:
     @phase
     async def hear(self, run: TaskRun) -> Next[str]:
         state = await run.read_signal(SubmissionSettled, ANSWERED)
-        settled = state.value if state is not None else None
+        settled: Settled | None = state.value if state is not None else None
         if settled is not None and settled.status == "done":
-            text: str = (await (await self._submit(run)).wait()).text
+            text = bounded_text((await (await self._submit(run)).wait()).text)
         else:
             text = f"It ended without an answer: {settled.detail or settled.reason}" if settled else "It ended."
         async with run.transaction() as tx:  # whoever waits and whoever tells decide in one order
-            member = await tx.value_of(MemberDoc, run.conversation_id, key=self.name)
-            taken = False
-            if isinstance(member, dict):
-                taken = run.task_id in member["awaited"]
-                left = {name: [id for id in member[name] if id != run.task_id] for name in ("reports", "awaited")}
+            member: Any = await tx.value_of(MemberDoc, run.conversation_id, key=self.name)
+            call = 0
+            if isinstance(member, dict) and run.task_id in member["reports"]:
+                waiting = dict(member["waiting"])
+                call = waiting.pop(str(run.task_id), 0)
+                left = {"reports": [id for id in member["reports"] if id != run.task_id], "waiting": waiting}
                 await tx.set(MemberDoc, run.conversation_id, {**member, **left}, key=self.name)
-            return tx.complete(text) if taken else tx.goto(self.tell, text)
+            tell = Tell(self.name, text, call if call and is_at_work(tx, call) else 0)
+            if run.record.owner is not None:
+                tx.create_task(tell, owner=run.record.owner)
+            else:
+                tx.create_task(tell, conversation=run.conversation_id, background=True)
+            return tx.complete(text)
+
+    @staticmethod
+    def migrate(stored: Any, from_version: int) -> Any:
+        """The first version told by itself; where it stood the answer is there to be heard again."""
+        if stored.phase == "tell":
+            stored.phase, stored.arguments = "hear", {}
+        return stored
+
+
+@task("subagents.tell", version=1)
+class Tell:
+    """Brings one answer into the conversation that it belongs to, once: by the call that takes it as its result or,
+    where that is stopped or there is none, as a message."""
+
+    name: str
+    text: str
+    call: int
+
+    @phase(first=True)
+    async def begin(self, run: TaskRun) -> Next[None]:
+        return run.wait([TaskId(self.call)], "all_settled", self.taken) if self.call else run.goto(self.say)
 
     @phase
-    async def tell(self, run: TaskRun, text: str) -> Next[str]:
-        said = f"Message from your subagent {self.name}:\n{text}"
-        await run.conversation().submit(said, request_id=f"report:{run.task_id}", when_busy="steer")
-        return run.complete(text)
+    async def taken(self, run: TaskRun) -> Next[None]:
+        (outcome,) = await run.outcomes([TaskId(self.call)])
+        return run.complete() if outcome.status == "completed" else run.goto(self.say)
+
+    @phase
+    async def say(self, run: TaskRun) -> Next[None]:
+        said = message_of(self.name, self.text)
+        mine = f"report:{run.task_id}"
+        try:
+            await run.conversation().submit(said, request_id=mine, when_busy="steer", notify=(run.task_id, HEARD))
+        except OwnershipRefused:  # the conversation's own work is over: nobody is left to hear it, or to ask again
+            async with run.transaction() as tx:
+                await dismiss_members(tx, run.conversation_id)
+                return tx.fail("nobody is left to hear it")
+        return run.sleep(self.said, [SubmissionSettled.key(HEARD)])
+
+    @phase
+    async def said(self, run: TaskRun) -> Next[None]:
+        state = await run.read_signal(SubmissionSettled, HEARD)
+        if state is not None and state.value.reason == "withdrawn":  # somebody stopped the work before it was placed
+            await run.conversation().write(Reported(self.name, self.text), request_id=f"withdrawn:{run.task_id}")
+        return run.complete()
 
 
-def agents_tool(roles: Roles) -> Tool:
-    """The tool that keeps named subagents."""
+@task("subagents.alarm", version=1)
+class Alarm:
+    """Ends at its time, so that whoever waits for answers waits no longer."""
 
-    async def agents(
-        ctx: ToolContext[Any],
-        action: Action,
-        name: Annotated[str | None, Meta(description="Which one; spawn gives it this name")] = None,
-        message: Annotated[
-            Annotated[str, Meta(max_length=MESSAGE_LENGTH)] | None, Meta(description="For spawn and message")
-        ] = None,
-        role: Annotated[str | None, Meta(description="For spawn; left out: an agent like you")] = None,
-    ) -> str | Wait[Any]:
-        """Keep subagents that work in the background. Their answers come to you as messages; go on with your work.
+    until: float
 
-        spawn: start one under a name with its first message. message: say something more to it. wait: wait for the
-        answers that are to come, of one or of all. stop: end it for good. list: those there are.
-        """
-        if action == "list":
-            return await _list(ctx)
-        if action == "wait":
-            return await _wait(ctx, name)
-        if name is None or not _is_name(name):
-            raise ToolError(f"a name has 1 to {NAME_LENGTH} letters, digits, - and _; got {name!r:.100}")
-        if action == "stop":
-            return await _stop(ctx, name)
-        if message is None or not message.strip():
-            raise ToolError(f"{action} needs a message")
-        conversation = await (_spawn(ctx, roles, name, role) if action == "spawn" else _found(ctx, name))
-        await _ask(ctx, name, conversation, well_formed(message))
-        return f"{name} works on it; the answer comes as a message"
+    @phase(first=True)
+    async def wait(self, run: TaskRun) -> Next[None]:
+        return run.sleep(self.ring, until=self.until)
 
-    agents.__doc__ = (agents.__doc__ or "") + (f"\n\nRoles:{roles.describe()}" if roles.describe() else "")
-    return Tool(agents, name="agents", replay="safe")
-
-
-def _is_name(name: str) -> bool:
-    return re.fullmatch(rf"[\w-]{{1,{NAME_LENGTH}}}", name) is not None
-
-
-async def _spawn(ctx: ToolContext[Any], roles: Roles, name: str, role: str | None) -> int:
-    """Make the subagent, with its anchor and its row in one commit; a rerun of the call finds it."""
-    chosen, depth = roles.chosen(role), await roles.below(ctx)
-    async with ctx.transaction() as tx:
-        member: Any = await tx.value_of(MemberDoc, ctx.conversation_id, key=name)
-        if member is None or (member["stopped"] and member["call"] != ctx.task_id):
-            anchor = tx.create_task(Anchor(name), conversation=ctx.conversation_id, background=True)
-            made = tx.create_conversation(owner=anchor)
-            await tx.set(DepthDoc, made, {"depth": depth})
-            member = Member(
-                call=ctx.task_id, anchor=anchor, conversation=made, role=role, reports=[], awaited=[], stopped=False
-            )
-            await tx.set(MemberDoc, ctx.conversation_id, member, key=name)
-        elif member["call"] != ctx.task_id:
-            raise ToolError(f"there is a {name} already: send it a message, or take another name")
-    await roles.set_up(ctx, ctx.conversation(ConversationId(member["conversation"])), chosen, depth)
-    return int(member["conversation"])
-
-
-async def _found(ctx: ToolContext[Any], name: str) -> int:
-    member = await ctx.read(MemberDoc, ctx.conversation_id, key=name)
-    if member is None:
-        raise ToolError(f"no subagent {name}; there are: {', '.join(await _names(ctx)) or 'none'}")
-    if member["stopped"]:
-        raise ToolError(f"{name} was stopped: spawn it anew")
-    return int(member["conversation"])
-
-
-async def _ask(ctx: ToolContext[Any], name: str, conversation: int, message: str) -> None:
-    """Create the report of this call and enter it as an answer to come, in one commit; a rerun finds it done."""
-    async with ctx.transaction() as tx:
-        if await tx.value_of(TakenDoc, ctx.task_id) is not None:
-            return
-        member: Any = await tx.value_of(MemberDoc, ctx.conversation_id, key=name)
-        report = tx.create_task(Report(name, conversation, message), conversation=ctx.conversation_id, background=True)
-        await tx.set(MemberDoc, ctx.conversation_id, {**member, "reports": [*member["reports"], report]}, key=name)
-        await tx.set(TakenDoc, ctx.task_id, {"reports": {name: [report]}})
-
-
-async def _wait(ctx: ToolContext[Any], name: str | None) -> str | Wait[Any]:
-    """Take the answers that are to come: mark them as awaited and park; the wake finds them."""
-    taken = await ctx.read(TakenDoc, ctx.task_id)
-    if taken is not None:
-        said = []
-        for who, reports in taken["reports"].items():
-            for report in reports:
-                outcome = await ctx.wait_task(TaskId(report))
-                said.append(f"{who}: {outcome.result(str) if outcome.status == 'completed' else outcome.status}")
-        return "\n\n".join(said)
-    if name is not None:
-        await _found(ctx, name)
-    found: dict[str, list[int]] = {}
-    async with ctx.transaction() as tx:
-        for who in [name] if name is not None else await tx.document_keys(MemberDoc, ctx.conversation_id, limit=1000):
-            member: Any = await tx.value_of(MemberDoc, ctx.conversation_id, key=who)
-            if member is not None and member["reports"]:
-                found[who] = list(member["reports"])
-                awaited = [*member["awaited"], *(id for id in member["reports"] if id not in member["awaited"])]
-                await tx.set(MemberDoc, ctx.conversation_id, {**member, "awaited": awaited}, key=who)
-        if found:
-            await tx.set(TakenDoc, ctx.task_id, {"reports": found})
-    if not found:
-        return "no answers are to come"
-    return Wait(on=[TaskId(id) for reports in found.values() for id in reports])
-
-
-async def _stop(ctx: ToolContext[Any], name: str) -> str:
-    async with ctx.transaction() as tx:
-        member: Any = await tx.value_of(MemberDoc, ctx.conversation_id, key=name)
-        if member is None:
-            raise ToolError(f"no subagent {name}")
-        if member["stopped"]:
-            return f"{name} is stopped"
-        for id in [member["anchor"], *member["reports"]]:
-            await tx.abort_task(TaskId(id), background=True)
-        gone = {**member, "stopped": True, "reports": [], "awaited": []}
-        await tx.set(MemberDoc, ctx.conversation_id, gone, key=name)
-    return f"{name} is stopped"
-
-
-async def _list(ctx: ToolContext[Any]) -> str:
-    lines = []
-    for name in await _names(ctx):
-        member = await ctx.read(MemberDoc, ctx.conversation_id, key=name)
-        if member is not None:
-            state = "stopped" if member["stopped"] else "works" if member["reports"] else "idle"
-            lines.append(f"{name}: {state}" + (f" ({member['role']})" if member["role"] else ""))
-    return "\n".join(lines) or "no subagents"
-
-
-async def _names(ctx: ToolContext[Any]) -> list[str]:
-    async with ctx.transaction() as tx:
-        return await tx.document_keys(MemberDoc, ctx.conversation_id, limit=1000)
+    @phase
+    async def ring(self, run: TaskRun) -> Next[None]:
+        return run.complete()
