@@ -192,3 +192,20 @@ async def test_a_subagent_that_answers_before_the_park_wakes_it_at_once() -> Non
     async with agent([call("delegate"), "thought", "fine"], extension) as (_, root):
         assert (await (await root.submit("go")).wait()).text == "fine"
         assert await results(root) == ["Signalled: done"]
+
+
+async def test_a_call_that_was_unsafe_when_it_began_stays_so_in_all_its_runs() -> None:
+    log: list[Any] = []
+    storage = MemoryStorage()
+    async with agent([call("work"), "x"], hanging(log, "woken", replay="unsafe"), storage=storage) as (harness, root):
+        await root.submit("go")
+        id = await the_call(harness)
+    async with agent(["x"], hanging(log, "woken", replay="safe"), storage=storage) as (harness, _):
+        await harness.signal(id, Done, "done", "x")
+        await settle()
+        assert log == ["NoneType", "Signalled"]
+        left = storage.copy()
+    async with agent(["x"], hanging(log, "never", replay="safe"), storage=left) as (_, root):
+        await root.wait_idle()
+        assert (await results(root))[0].startswith("interrupted: ")
+    assert log[2:] == [("cancel", "begun", False)]
