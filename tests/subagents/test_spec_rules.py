@@ -1,13 +1,12 @@
 """Specs, labels, names, digests and schemas: strict, and all that is wrong at once."""
 
-import json
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perdure import InvalidValue
-from perdure.subagents.config import ConfigWatch, parse_config
 from perdure.subagents.digest import request_digest
 from perdure.subagents.model_names import parse_model
 from perdure.subagents.names import check_request_id, new_workflow_id, parse_address
@@ -250,36 +249,6 @@ def test_r102_addresses() -> None:
         parse_address("")
 
 
-@pytest.mark.parametrize(
-    ("content", "word"),
-    [
-        (b"[]", "holds an object"), (b"null", "holds an object"), (b'{"k"', "no JSON"), (b'{"k": {"nope": 1}}', "nope"),
-        (b'{"providers": {"a": {"slots": 0}}}', "slots"), (b'{"k": {"stallMs": -1}}', "stallMs"),
-        (b'{"defaultModel": "x"}', "not a model"),
-    ],
-)  # fmt: skip
-def test_r532_an_invalid_configuration_is_told_by_what_is_wrong(content: bytes, word: str) -> None:
-    with pytest.raises(InvalidValue, match=word):
-        parse_config(content)
-
-
-def test_r530_r531_r532_settings_are_compared_by_content_and_a_broken_file_leaves_the_old_ones(tmp_path: Path) -> None:
-    root = StateRoot(tmp_path)
-    watch = ConfigWatch(root)
-    assert watch.current.k.max_calls == 300, "a missing file means the defaults"
-    root.config.write_text(json.dumps({"k": {"maxCalls": 11}, "unknown": 1}))
-    assert watch.look()
-    root.config.write_text(json.dumps({"k": {"maxCalls": 12}, "unknown": 1}))
-    assert watch.look(), "of the same length and the same moment"
-    before = watch.digest
-    root.config.write_text("{")
-    assert not watch.look()
-    assert (watch.current.k.max_calls, watch.digest, bool(watch.problem)) == (12, before, True)
-    root.config.write_text(json.dumps({"k": {"maxCalls": 13}}))
-    assert watch.look()
-    assert watch.problem == ""
-
-
 def test_r062_r072_pins_keep_bytes_once_and_a_missing_file_rejects(tmp_path: Path) -> None:
     root = StateRoot(tmp_path / "home")
     script = tmp_path / "flow.py"
@@ -291,3 +260,96 @@ def test_r062_r072_pins_keep_bytes_once_and_a_missing_file_rejects(tmp_path: Pat
     assert len(list(root.pins.iterdir())) == 1
     with pytest.raises(PinFailed, match="pin-failed"):
         pin_file(root, tmp_path / "nosuch.py")
+
+
+TWO_AND_MORE = [names for count in (2, 3, 4, 5) for names in itertools.combinations(FORMS, count)]
+
+
+@pytest.mark.parametrize("names", [(), *TWO_AND_MORE], ids="+".join)
+def test_r050_none_of_the_other_combinations_of_forms_is_a_run(names: tuple[str, ...]) -> None:
+    body = {field: value for name in names for field, value in FORMS[name].items()}
+    with pytest.raises(InvalidValue):
+        parse_run(body, "/")
+
+
+def test_b056_whatever_would_be_ignored_is_refused_and_named() -> None:
+    for body, word in (
+        ({**GOOD, "args": {}}, "args: not with single"),
+        ({**GOOD, "inputs": {}}, "inputs: not with single"),
+        ({"chain": [GOOD], "schema": {}}, "schema: not with chain"),
+        ({"chain": [GOOD], "gate": "x"}, "gate: not with chain"),
+        ({"tasks": [GOOD], "key": "k"}, "key: not with tasks"),
+        ({"workflow": "f.py", "agent": "a"}, "agent: not with workflow"),
+        ({"workflow": "f.py", "key": "k"}, "key: not with workflow"),
+        ({**GOOD, "taks": "x"}, "taks: no such field"),
+    ):
+        with pytest.raises(InvalidValue, match=word):
+            parse_run(body, "/")
+
+
+def test_b071_braces_and_dollars_of_an_output_mean_nothing() -> None:
+    assert with_previous("{previous}{previous}", "{previous}") == "{previous}{previous}"
+    assert with_previous("{ previous } {Previous}", "x") == "{ previous } {Previous}"
+
+
+def test_b149_a_list_with_nothing_but_a_tool_of_the_protocol_is_fine() -> None:
+    assert check_call({**GOOD, "tools": ["ask"]}) == []
+    assert check_call({**GOOD, "tools": []}) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "word"),
+    [
+        ({"model": "fast"}, "model: 'fast' names no provider; pools of models are not available yet"),
+        ({"schema": True}, "schema: /: an object, not True"),
+        ({"schema": {"type": []}}, "schema: /type: a type"),
+        ({"schema": {"type": None}}, "schema: /type: no such type: None"),
+        ({"schema": {"properties": {"a/b": {"format": "x"}}}}, "/properties/a~1b/format: this keyword"),
+        ({"schema": {"items": [{"type": "string"}]}}, "schema: /items: a schema is an object"),
+        ({"gate": {"command": "x", "schema": [1]}}, "gate: /schema: an object"),
+        ({"cwd": "a\0b"}, "cwd: a path has no null character"),
+        ({"output": 5}, "output: a text"),
+        ({"task": "\ud800"}, "half a surrogate pair at /task"),
+        ({"timeoutMs": 10**400}, "/timeoutMs"),
+    ],
+)
+def test_r081_r085_values_that_look_right_and_are_not(spec: dict[str, Any], word: str) -> None:
+    problems = check_call({**GOOD, **spec})
+    assert any(word in problem for problem in problems), problems
+
+
+def test_r085_schemas_that_are_nested_without_end_are_refused_and_not_followed() -> None:
+    schema: dict[str, Any] = {}
+    for _ in range(5_000):
+        schema = {"items": schema}
+    (problem,) = check_call({**GOOD, "schema": schema})
+    assert "nested deeper" in problem
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"const": [1]}, [True]),
+        ({"enum": [{"a": [0]}]}, {"a": [False]}),
+        ({"const": {"a": 1}}, {"a": 1, "b": 2}),
+        ({"type": "number"}, False),
+        ({"type": "integer"}, 1.5),
+        ({"type": "null"}, 0),
+    ],
+)
+def test_r310_true_is_not_one_however_deep(schema: Any, value: Any) -> None:
+    assert check_value(schema, value)
+
+
+def test_r310_numbers_are_compared_by_value() -> None:
+    assert check_value({"enum": [{"a": [1]}]}, {"a": [1.0]}) == []
+
+
+def test_r058_the_run_s_folder_is_a_text() -> None:
+    with pytest.raises(InvalidValue, match="cwd: a text"):
+        parse_run({**GOOD, "cwd": 5}, "/")
+
+
+def test_r442_the_folder_is_part_of_the_content() -> None:
+    here, there = ({**GOOD, "cwd": folder} for folder in ("/a", "/b"))
+    assert request_digest("run", here, []) != request_digest("run", there, [])
