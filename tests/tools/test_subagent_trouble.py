@@ -70,7 +70,7 @@ async def test_waiting_ends_at_its_time_and_the_answer_comes_as_a_message() -> N
 
 async def test_a_wait_with_a_time_ends_with_the_last_answer_and_leaves_no_alarm() -> None:
     gate = asyncio.Event()
-    calls = [SPAWN, {**SPAWN, "name": "ben"}, {"action": "wait", "minutes": 5}]
+    calls: list[dict[str, Any] | str] = [SPAWN, {**SPAWN, "name": "ben"}, {"action": "wait", "minutes": 5}]
     async with opened("memory:", script(*calls, child=held(gate))) as harness:
         root = await harness.root(model="scripted:model")
         submission = await root.submit("Go")

@@ -34,7 +34,7 @@ from perdure.base.ids import EntryId
 from perdure.extensions.results import CompactionPlan, Decline, Summary
 from perdure.models.errors import ContextTooLong, CutOff, ModelError
 from perdure.models.messages import AssistantMessage, ToolCall, decode_messages, encode_messages
-from perdure.models.protocol import Finished, Model, ModelRequest
+from perdure.models.protocol import Finished, Model, ModelRequest, loaded
 from perdure.models.retry import next_attempt
 from perdure.tasks.decisions import Next
 from perdure.tasks.definition import phase, task
@@ -97,7 +97,7 @@ async def _begin(this: CompactionTask, run: TaskRun) -> Next[Any]:
     if names.model is None:
         return run.fail({"code": "no_model", "message": "no model: configure the conversation with one"})
     try:
-        window = agent.models.model(names.model).context_window
+        window = (await loaded(agent.models.model(names.model))).context_window
     except ModelError as error:
         return run.fail({"code": error.code, "message": str(error)})
     transcript = await agent.transcripts.get(conversation)
@@ -217,7 +217,7 @@ class _Summarizing:
         if head is not None and self.cut < head:
             return self.run.complete(_ended("stale", "the context has begun anew meanwhile"))
         try:
-            model = self.agent.models.model(self.model_name)
+            model = await loaded(self.agent.models.model(self.model_name))
             message = await _whole_answer(self.run, model, await self._request(model))
         except ModelError as error:
             return await self._failed(error)

@@ -29,7 +29,7 @@ from perdure.base.ids import ConversationId, EntryId
 from perdure.extensions.settled import Settled
 from perdure.models.errors import ContextTooLong, ModelError
 from perdure.models.messages import AssistantMessage, ToolCall, ToolResultMessage
-from perdure.models.protocol import Deferred, Event, Model
+from perdure.models.protocol import Deferred, Event, Model, loaded
 from perdure.models.retry import next_attempt
 from perdure.tasks.decisions import Next
 from perdure.tasks.runtime import TaskRun
@@ -71,7 +71,7 @@ class Request:
         await self._keep_cut_off()
         partial = Partial(self.model_name)
         try:
-            model = self.agent.models.model(self.model_name)
+            model = await loaded(self.agent.models.model(self.model_name))
             context = (await self.agent.transcripts.get(self.conversation)).context(self.up_to)
             if self.attempt == 1 and (parked := await self._make_room(model, context)) is not None:
                 return parked

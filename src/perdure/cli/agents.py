@@ -1,9 +1,10 @@
 """`perdure agents`: workflows of subagents from the command line. Finds its command, imports only that one."""
 
-import importlib
-from typing import Any, Final
+from typing import Final
 
 import click
+
+from perdure.cli.group import LazyGroup
 
 COMMANDS: Final = {
     "list": ("perdure.cli.agents_run:list_", "List the agents that can be named here."),
@@ -26,26 +27,7 @@ COMMANDS: Final = {
 }
 
 
-class AgentsGroup(click.Group):
-    """A group that imports a command when it is asked for."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        found = COMMANDS.get(name)
-        if found is None:
-            return None
-        module, _, attribute = found[0].partition(":")
-        command: Any = getattr(importlib.import_module(module), attribute)
-        return command  # type: ignore[no-any-return]
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
-
-
-@click.group("agents", cls=AgentsGroup)
+@click.group("agents", cls=LazyGroup, table=COMMANDS)
 def command() -> None:
     """Subagents that never lose work and never do it twice.
 

@@ -1,13 +1,13 @@
 """`perdure`: finds the command, imports only that one, turns errors into words and exit codes."""
 
-import difflib
-import importlib
+import io
 import sys
 from typing import Any, Final
 
 import click
 
-from perdure.cli.failure import EXIT_CODES, report_failure
+from perdure.cli.failure import EXIT_CODES, printing, report_failure
+from perdure.cli.group import LazyGroup
 
 COMMANDS: Final = {
     "tour": ("perdure.cli.tour", "An agent is killed at work and carries on: offline, no key, under 20 s."),
@@ -27,36 +27,21 @@ COMMANDS: Final = {
 }
 
 
-class LazyGroup(click.Group):
-    """A group that knows its commands by name and imports one when it is asked for."""
+class Program(LazyGroup):
+    """All of it. What cannot be printed is told apart from other errors before click makes up its mind about it."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        with printing():
+            return super().make_context(*args, **options)
 
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        found = COMMANDS.get(name)
-        if found is None:
-            return None
-        command: click.Command = importlib.import_module(found[0]).command
-        return command
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        try:
-            return super().resolve_command(ctx, args)
-        except click.UsageError as error:
-            near = difflib.get_close_matches(args[0], COMMANDS, 2)
-            if not near:
-                raise
-            meant = " or ".join(map(repr, near))
-            raise click.UsageError(f"{error.message} Did you mean {meant}?", ctx) from error
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+    def invoke(self, ctx: click.Context) -> Any:
+        with printing():
+            return super().invoke(ctx)
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=Program,
+    table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="Exit codes: " + ", ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items()) + ".",
 )
@@ -74,6 +59,8 @@ def cli() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a character that the terminal does not know stops nothing
     sys.exit(run(arguments))
 
 
@@ -89,9 +76,6 @@ def run(arguments: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("stopped", err=True)
         return 130
-    except BrokenPipeError:
-        sys.stdout = None  # the reader is gone: nothing is left to flush
-        return 0
     except Exception as error:
         return report_failure(error)
     return result if isinstance(result, int) else 0

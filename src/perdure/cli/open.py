@@ -3,10 +3,11 @@
 import importlib
 import os
 import sys
+import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from perdure.agent.settings import Settings
 from perdure.base.errors import InvalidValue
@@ -20,6 +21,8 @@ from perdure.storage.open import open_storage
 from perdure.storage.protocol import Storage
 from perdure.tools import coding_tools
 
+EXAMPLE: Final = "--app module:name, such as myapp.agents:registry, where `registry = Registry([…])`"
+
 
 @asynccontextmanager
 async def running(path: Path, config: Config, *, app: str | None = None) -> AsyncIterator[Harness]:
@@ -29,7 +32,7 @@ async def running(path: Path, config: Config, *, app: str | None = None) -> Asyn
     async with (
         models,
         Harness.open(
-            store(path, config), registry=registry(app or config.app), models=models, settings=settings
+            store(path, config), registry=registry(config.app if app is None else app), models=models, settings=settings
         ) as harness,
         ControlServer(harness),
     ):
@@ -79,14 +82,31 @@ def registry(app: str | None) -> Registry:
 
 def _app_registry(app: str) -> Registry:
     module, _, name = app.partition(":")
-    if not module or not name:
-        raise InvalidValue(f"not an app: {app!r}", hint="module:registry, such as myapp.agents:registry")
+    if not all(map(str.isidentifier, (*module.split("."), name))):
+        raise InvalidValue(f"not an app: {app!r}", hint=EXAMPLE)
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found: Any = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InvalidValue(f"the app {app!r} cannot be loaded: {error}") from error
-    if not isinstance(found, Registry):
-        raise InvalidValue(f"{app!r} is a {type(found).__name__}, not a Registry")
-    return found
+        loaded = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            hint = f"run this where {module.replace('.', '/')}.py lies, or install it for {sys.executable}"
+            raise InvalidValue(f"the app {app!r}: there is no module {error.name!r}", hint=hint) from error
+        raise _broken(app, error) from error
+    except (Exception, SystemExit) as error:
+        raise _broken(app, error) from error
+    found: Any = getattr(loaded, name, None)
+    if isinstance(found, Registry):
+        return found
+    registries = [known for known, value in vars(loaded).items() if isinstance(value, Registry)]
+    what = f"is a {type(found).__name__}, not a Registry" if hasattr(loaded, name) else f"is not in {loaded.__name__}"
+    hint = f"--app {module}:{registries[0]}" if registries else EXAMPLE
+    raise InvalidValue(f"the app {app!r}: {name!r} {what}", hint=hint)
+
+
+def _broken(app: str, error: BaseException) -> InvalidValue:
+    """The app's own mistake: where it is in the app's files, as far as they are known."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
+    place = f" ({frames[-1].filename}, line {frames[-1].lineno})" if len(frames) > 1 else ""
+    hint = f"python -c 'import {app.partition(':')[0]}' shows where it fails"
+    return InvalidValue(f"the app {app!r} cannot be loaded: {type(error).__name__}: {error}{place}", hint=hint)

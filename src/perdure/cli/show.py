@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
@@ -25,21 +26,24 @@ def piped() -> str:
     """What comes on stdin, to its end."""
     if sys.stdin is None:
         raise InvalidValue("there is no stdin to read from", hint="give the text itself instead of `-`")
-    return sys.stdin.read()
+    return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 
 def emit(value: Any) -> None:
     """One JSON value as a line on stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False) + "\n")
-    sys.stdout.flush()
+    click.echo(json.dumps(value, ensure_ascii=False))
 
 
-def table(rows: list[list[str]], header: list[str]) -> None:
-    """Columns as wide as their widest cell."""
+def table(rows: list[list[str]], header: list[str], *, numbers: Collection[int] = ()) -> None:
+    """Columns as wide as their widest cell; those of numbers, by their position, stand at the right."""
     cells = [header, *([printable(cell).replace("\n", " ") for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
     for row in cells:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        placed = [
+            cell.rjust(width) if column in numbers else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        click.echo("  ".join(placed).rstrip())
 
 
 def local_time(seconds: float | None) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -12,6 +12,8 @@ from perdure.cli.config import load_config
 from perdure.cli.open import reading
 from perdure.cli.session_names import find_session
 from perdure.cli.show import emit, say, table
+
+TITLES: Final = {"REQUESTS": "requests", "IN": "input", "CACHED": "cache_read", "OUT": "output"}
 
 
 @click.command("usage")
@@ -23,12 +25,15 @@ def command(session: str, as_json: bool) -> int:
     if as_json:
         emit(found)
         return 0
-    rows = [
-        [str(row["conversation"]), row["name"], str(row["requests"]), str(row["input"]), str(row["output"]), _cost(row)]
-        for row in found["rows"]
-    ]
-    table(rows, ["CONVERSATION", "MODEL OR TOOL", "REQUESTS", "IN", "OUT", "USD"])
-    say(f"total: {found['total']['input']} in, {found['total']['output']} out, {_cost(found['total'])} USD")
+    if not found["rows"]:
+        say("nothing was used yet")
+        return 0
+    rows = [_cells(str(row["conversation"]), row["name"], row) for row in found["rows"]]
+    if len(rows) > 1:
+        rows.append(_cells("total", "", found["total"]))
+    table(rows, ["CONVERSATION", "MODEL OR TOOL", *TITLES, "COST"], numbers=range(2, 3 + len(TITLES)))
+    if found["total"]["cache_read"]:
+        say("cached: the part of what went in that the provider read from its cache")
     return 0
 
 
@@ -51,6 +56,13 @@ async def session_usage(path: Path) -> dict[str, Any]:
     return {"rows": rows, "total": total(values)}
 
 
+def _cells(conversation: str, name: str, row: dict[str, Any]) -> list[str]:
+    return [conversation, name, *(f"{row[field]:,}" for field in TITLES.values()), _cost(row)]
+
+
 def _cost(row: dict[str, Any]) -> str:
-    known = f"{row['cost']:.4f}"
-    return f"{known} + {row['unpriced']} unpriced" if row["unpriced"] else known
+    """In USD. Requests whose price nobody knows are named, not counted as free."""
+    if row["unpriced"] and row["unpriced"] == row["requests"]:
+        return "unknown"
+    known = "<$0.0001" if 0 < row["cost"] < 0.0001 else f"${row['cost']:,.4f}"
+    return f"{known} + {row['unpriced']:,} unknown" if row["unpriced"] else known

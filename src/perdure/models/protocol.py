@@ -81,7 +81,8 @@ class Model(Protocol):
 
     @property
     def context_window(self) -> int | None:
-        """Tokens that fit a request and its answer; None when unknown."""
+        """Tokens that fit a request and its answer; None when unknown. A model that first has to load what tells it may
+        have `async def load(self) -> None`, which is awaited before."""
         ...
 
     @property
@@ -115,6 +116,14 @@ class DeferringModel(Model, Protocol):
     async def cancel(self, handle: Any) -> None:
         """Nobody wants the answer any more. May come twice, or after the answer was made."""
         ...
+
+
+async def loaded(model: Model) -> Model:
+    """The model, once it can tell its context window at once; the event loop goes on meanwhile."""
+    load = getattr(model, "load", None)
+    if load is not None:
+        await load()
+    return model
 
 
 class Models(Protocol):

@@ -67,6 +67,7 @@ class ProviderModels:
         self._environ = os.environ if environ is None else environ
         self._connections: _Connections | None = None
         self._servers: dict[str, _Server] = {}
+        self._prices_loaded = False
 
     def model(self, name: str) -> Model:
         """The model of that name. Imports nothing yet; `UnknownModel` if the provider is unknown or not installed."""
@@ -90,6 +91,12 @@ class ProviderModels:
         from perdure.models.prices import cost
 
         return cost(PROVIDERS[provider].prices or provider, model, message.usage)
+
+    async def load_prices(self, model: Model) -> None:
+        """Load the price list, which tells windows too, with its first look-up: in a thread, the loop goes on."""
+        if not self._prices_loaded:
+            await asyncio.to_thread(lambda: model.context_window)
+            self._prices_loaded = True
 
     async def close(self) -> None:
         """Close the connections and stop local models. Requests that still run fail."""
@@ -165,6 +172,9 @@ class ProviderModel:
     @property
     def name(self) -> str:
         return self._name
+
+    async def load(self) -> None:
+        await self._models.load_prices(self)
 
     @property
     def context_window(self) -> int | None:

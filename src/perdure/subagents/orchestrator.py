@@ -18,6 +18,7 @@ from perdure.subagents import spool
 from perdure.subagents.engine.call_task import CallGeneration
 from perdure.subagents.engine.context import Orchestration
 from perdure.subagents.engine.facade import EngineFacade
+from perdure.subagents.engine.recovery import sweep
 from perdure.subagents.engine.script_task import Released, ScriptRun
 from perdure.subagents.engine.scripts import Evaluators
 from perdure.subagents.engine.workflow_task import WorkflowRun
@@ -34,6 +35,8 @@ from perdure.subagents.pruning import decide_prune, delete_pruned
 from perdure.subagents.starter import OrchestratorCard
 
 CONFIG_SECONDS: Final = 1.0
+INTAKE_SECONDS: Final = 1.0
+"""While requests wait that cannot be decided yet, it is looked so often whether they still do."""
 KILLS: Final = 1_000_000
 """Opens that find a call running say nothing about the call: orchestrators may be killed as often as somebody likes."""
 
@@ -74,6 +77,8 @@ class Orchestrator:
         self.intake.decides("prune", self._prune)
         await self._stack.enter_async_context(self.server)
         await delete_pruned(self.root, self.harness)
+        sweeping = asyncio.create_task(sweep(self.orchestration), name="agents sweep")
+        self._stack.callback(sweeping.cancel)
         await self.harness.resume()
         await self.intake.start()
         self._stack.push_async_callback(self.intake.stop)
@@ -126,8 +131,9 @@ class Orchestrator:
         while True:
             quiet = self.orchestration.config.current.k.idle_exit_ms / 1000
             self._woken.clear()
+            busy = not self.idle and not self.intake.pending  # its tasks tell of their ends
             try:
-                async with asyncio.timeout(quiet if self.idle else 1.0):
+                async with asyncio.timeout(None if busy else max(quiet, INTAKE_SECONDS * self.intake.pending)):
                     await self._woken.wait()
             except TimeoutError:
                 if self.idle and not await asyncio.to_thread(spool.any_waiting, self.root):

@@ -18,6 +18,7 @@ from perdure.subagents.processes import is_running
 from perdure.subagents.state import LiveDoc
 
 START_SECONDS: Final = 30.0
+HELLO_SECONDS: Final = 1.0
 MODULE: Final = "perdure.subagents.orchestrator"
 _started: list["subprocess.Popen[bytes]"] = []
 """Children of this process; looked after so that none that has ended stays as a zombie."""
@@ -94,15 +95,36 @@ def spawn(root: StateRoot) -> subprocess.Popen[bytes]:
     return process
 
 
+async def answers(root: StateRoot) -> bool:
+    """Whether an orchestrator says who it is, or is alive and says nothing: one that was killed still takes connections
+    until its last thread is gone, and hangs up."""
+    try:
+        reader, writer = await asyncio.open_unix_connection(str(root.socket))
+    except OSError:
+        return False
+    try:
+        writer.write(b'{"op": "hello"}\n')
+        async with asyncio.timeout(HELLO_SECONDS):
+            return bool(await reader.readline())
+    except TimeoutError:
+        return True
+    except (OSError, ValueError):
+        return False
+    finally:
+        writer.close()
+
+
 async def ensure(root: StateRoot, timeout: float = START_SECONDS) -> None:
     """Return once an orchestrator listens; start one if none does. Raises `NotStarted`."""
-    if reachable(root):
+    if await answers(root):
         return
     process = spawn(root)
     deadline = time.monotonic() + timeout
-    while not reachable(root):
+    while not await answers(root):
         code = process.poll()
-        if code not in (None, 0):
+        if code == 0:
+            process = spawn(root)  # the one that it left the store to was ending
+        elif code is not None:
             raise NotStarted(
                 f"the orchestrator ended with {code}: {_last_words(root)}", hint=f"see {root.path / 'orchestrator.log'}"
             )

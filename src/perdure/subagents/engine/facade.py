@@ -14,7 +14,7 @@ from perdure.subagents.model_names import parse_model
 from perdure.subagents.names import call_of
 from perdure.subagents.notices import resolve_notices
 from perdure.subagents.pokes import poke
-from perdure.subagents.state import Call, CallDoc, ExecutionDoc, ExhaustedDoc, LiveDoc, Workflow
+from perdure.subagents.state import Call, CallDoc, EndedDoc, ExecutionDoc, ExhaustedDoc, LiveDoc, Workflow, recent_key
 
 
 class EngineFacade:
@@ -24,8 +24,10 @@ class EngineFacade:
         self._orchestration = orchestration
 
     async def start_workflow(self, tx: TaskTransaction, workflow: Workflow) -> None:
+        await self._begin(tx, workflow, ())
+
+    async def _begin(self, tx: TaskTransaction, workflow: Workflow, after: tuple[int, ...]) -> None:
         kind: Any = ScriptRun if workflow.form == "script" else WorkflowRun
-        after = workflow.task if workflow.revision > 1 else 0
         workflow.task = tx.create_task(kind(workflow.wid, workflow.revision, after), conversation=ROOT, background=True)
         await rows.put_workflow(tx, workflow)
         await rows.write(tx, LiveDoc, workflow.wid, {})
@@ -100,12 +102,17 @@ class EngineFacade:
         return chosen
 
     async def revise(self, tx: TaskTransaction, workflow: Workflow, pins: Any) -> None:
-        if workflow.task:
-            await tx.abort_task(TaskId(workflow.task), background=True)
-        workflow.status, workflow.reason, workflow.ended, workflow.result = "running", None, None, None
-        workflow.skipped = []
-        for key in list(workflow.open):
+        """The new revision's task begins once all that ran of the old one is proven gone."""
+        before = {workflow.task} if workflow.task else set()
+        for key in workflow.open:
             call = await rows.need(tx, CallDoc, call_of(workflow.wid, key))
-            call.phase, call.exec = "queued", call.exec
-            await rows.put_call(tx, call)
-        await self.start_workflow(tx, workflow)
+            before.add(call.task)
+        live = sorted(id for id in before if tx.live_task(TaskId(id)) is not None)
+        for id in live:
+            await tx.abort_task(TaskId(id), background=True)
+        if workflow.ended is not None:
+            await tx.retire(EndedDoc, key=recent_key(workflow.ended, workflow.wid))
+        workflow.status, workflow.reason, workflow.ended, workflow.result = "running", None, None, None
+        workflow.error, workflow.skipped = None, []
+        await resolve_notices(tx, workflow.wid, "revised", kinds=("finished",))
+        await self._begin(tx, workflow, tuple(live))

@@ -65,15 +65,16 @@ class ScriptRun:
 
     wid: str
     revision: int
-    after: int = 0
-    """The task of the revision before, which has to be gone first."""
+    after: tuple[int, ...] = ()
+    """Tasks of the revision before, which have to be gone first."""
 
     @phase(first=True)
     async def begin(self, run: TaskRun) -> Next[str]:
         """Wait for the end of what the revision before had running."""
         async with run.transaction() as tx:
-            if self.after and tx.live_task(TaskId(self.after)) is not None:
-                return tx.wait([TaskId(self.after)], "all_settled", self.evaluate)
+            before = [TaskId(id) for id in self.after if tx.live_task(TaskId(id)) is not None]
+            if before:
+                return tx.wait(before, "all_settled", self.begin)
             return tx.goto(self.evaluate)
 
     @phase

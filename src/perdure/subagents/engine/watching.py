@@ -27,7 +27,7 @@ KEEP_SECONDS: Final = 1.0
 
 
 class Watcher:
-    """One execution that runs. `watch` returns why it is over: settled, exited, timeout, parked, held, exhausted,
+    """One execution that runs. `watch` returns why it is over: settled, process-died, timeout, parked, held, exhausted,
     switch-timeout."""
 
     def __init__(
@@ -100,7 +100,7 @@ class Watcher:
             await self._link.disconnect()
             link = await connected(self._orchestration.root, self._execution, RECONNECT_SECONDS)
             if link is None:
-                self._end("exited")
+                self._end("process-died")
                 return
             self._link = link
 
@@ -244,7 +244,7 @@ class Watcher:
     async def _exit(self) -> None:
         if self._execution.pid is not None:
             await ended(self._execution.pid, self._execution.started or "")
-            self._end("exited")  # what it said last is read from its session
+            self._end("process-died")  # what it said last is read from its session
 
     async def _keep_limits(self) -> None:
         """Wake when something was heard or a limit is due, and for nothing else."""

@@ -5,6 +5,7 @@ from typing import Any
 from perdure import Next, TaskId, TaskRun, phase, task
 from perdure.subagents import rows
 from perdure.subagents.engine.proposing import as_shown, newest_result, propose
+from perdure.subagents.engine.recovery import seal_lost
 from perdure.subagents.engine.sealing import end_workflow
 from perdure.subagents.spec import with_previous
 from perdure.subagents.state import Pins, PinsDoc, Result, Workflow
@@ -16,15 +17,16 @@ class WorkflowRun:
 
     wid: str
     revision: int
-    after: int = 0
-    """The task of the revision before, which has to be gone first."""
+    after: tuple[int, ...] = ()
+    """Tasks of the revision before, which have to be gone first."""
 
     @phase(first=True)
     async def begin(self, run: TaskRun) -> Next[str]:
         """Propose what can run at once."""
         async with run.transaction() as tx:
-            if self.after and tx.live_task(TaskId(self.after)) is not None:
-                return tx.wait([TaskId(self.after)], "all_settled", self.begin)
+            before = [TaskId(id) for id in self.after if tx.live_task(TaskId(id)) is not None]
+            if before:
+                return tx.wait(before, "all_settled", self.begin)
             workflow, pins = await self._rows(tx)
             if workflow.form == "chain":
                 return tx.goto(self.step, 0, "")
@@ -54,6 +56,7 @@ class WorkflowRun:
         """Go on with the next step, or skip the rest."""
         async with run.transaction() as tx:
             workflow, pins = await self._rows(tx)
+            await seal_lost(tx, self.wid, pins.steps[number]["key"])
             result = await newest_result(tx, workflow, pins.steps[number]["key"])
             if result is not None and result.ok and number + 1 < len(pins.steps):
                 return tx.goto(self.step, number + 1, result.output)
@@ -69,6 +72,7 @@ class WorkflowRun:
             workflow, pins = await self._rows(tx)
             results: list[Any] = []
             for step in pins.steps:
+                await seal_lost(tx, self.wid, step["key"])
                 result = await newest_result(tx, workflow, step["key"])
                 if result is None:
                     result = Result(key=step["key"], gen=0, status="skipped")
