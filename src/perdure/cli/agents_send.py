@@ -7,7 +7,7 @@ import click
 
 from perdure.base.errors import InvalidValue
 from perdure.cli.agents_kit import CODES, as_json, client, reply_of, request_id, text_of, told, wait_for, wait_ms
-from perdure.subagents import spool, starter
+from perdure.subagents import starter
 from perdure.subagents.client import Client, Outcome
 from perdure.subagents.paths import StateRoot
 
@@ -107,6 +107,6 @@ def resume(to: str | None, wait_ms: int, as_json: bool) -> int:
 def start() -> int:
     """Start the orchestrator if something waits for it. Silent otherwise."""
     root = StateRoot()
-    if not starter.reachable(root) and (spool.any_waiting(root) or wait_for(starter.has_work(root))):
+    if not starter.reachable(root) and wait_for(starter.has_work(root)):
         wait_for(starter.ensure(root))
     return 0

@@ -12,13 +12,13 @@ import msgspec
 
 from perdure import Error
 from perdure.session.reader import read_session
-from perdure.subagents import rows
+from perdure.subagents import spool
 from perdure.subagents.paths import HOME_VARIABLE, StateRoot
 from perdure.subagents.processes import is_running
-from perdure.subagents.state import LiveDoc
 
 START_SECONDS: Final = 30.0
 HELLO_SECONDS: Final = 1.0
+RUNNABLE: Final = ("pending", "running", "completing")
 MODULE: Final = "perdure.subagents.orchestrator"
 _started: list["subprocess.Popen[bytes]"] = []
 """Children of this process; looked after so that none that has ended stays as a zombie."""
@@ -61,16 +61,18 @@ def reachable(root: StateRoot) -> bool:
 
 
 async def has_work(root: StateRoot) -> bool:
-    """Whether something was under way when the last orchestrator ended: then the next one goes on with it."""
+    """Whether an orchestrator is wanted: requests are not decided, or something was under way or is due at some time
+    when the last one ended."""
+    if await asyncio.to_thread(spool.any_waiting, root):
+        return True
     if not root.store.exists():
         return False
     async with read_session(root.store) as reader:
-        for wid in await rows.keys(reader, LiveDoc):
-            workflow = await rows.workflow(reader, wid)
-            for key in workflow.open if workflow is not None and not workflow.held else ():
-                call = await rows.call(reader, wid, key)
-                if call is not None and not call.hibernated:
-                    return True
+        storage, cursor = await reader.store.settled(), 0
+        while page := await storage.scan_live(cursor=cursor, limit=1000):
+            if any(task.status in RUNNABLE or task.deadline is not None for task in page):
+                return True
+            cursor = page[-1].id
     return False
 
 
