@@ -15,6 +15,7 @@ import msgspec
 from perdure import Extension, Harness, Registry, Settings, StorageInUse, TaskTransaction, __version__
 from perdure.base.clock import Clock
 from perdure.subagents import spool
+from perdure.subagents.config_changes import config_changes
 from perdure.subagents.engine.call_task import CallGeneration
 from perdure.subagents.engine.context import Orchestration
 from perdure.subagents.engine.facade import EngineFacade
@@ -34,7 +35,6 @@ from perdure.subagents.protocol import PROTOCOL
 from perdure.subagents.pruning import decide_prune, delete_pruned
 from perdure.subagents.starter import OrchestratorCard
 
-CONFIG_SECONDS: Final = 1.0
 INTAKE_SECONDS: Final = 1.0
 """While requests wait that cannot be decided yet, it is looked so often whether they still do."""
 KILLS: Final = 1_000_000
@@ -115,8 +115,7 @@ class Orchestrator:
         return found
 
     async def _watch_config(self) -> None:
-        while True:
-            await asyncio.sleep(CONFIG_SECONDS)
+        async for _ in config_changes(self.root):
             if await asyncio.to_thread(self.orchestration.config.look):
                 await self.intake.reconsider()
 
