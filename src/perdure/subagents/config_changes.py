@@ -27,7 +27,7 @@ async def _told_by_kernel(root: StateRoot) -> AsyncIterator[None]:
     from asyncinotify import Inotify, Mask
 
     path = str(root.config)
-    real = os.path.realpath(path)
+    real = _target(path)
     names = {os.path.basename(path), os.path.basename(real)}
     with Inotify() as inotify:
         for folder in {os.path.dirname(path), os.path.dirname(real)}:
@@ -36,5 +36,9 @@ async def _told_by_kernel(root: StateRoot) -> AsyncIterator[None]:
         async for event in inotify:
             if event.name is None or os.path.basename(str(event.name)) in names:
                 yield
-                if os.path.realpath(path) != real:
+                if _target(path) != real:
                     return  # another file is meant now
+
+
+def _target(path: str) -> str:
+    return os.path.realpath(path)
