@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perdure.subagents import starter
+from perdure.testing.chaos_world import World
 from tests.subagents.place import Place
+from tests.subagents.test_kills import environment
 
 SECONDS = 4.0
 
@@ -49,3 +51,21 @@ async def test_r531_a_setting_is_in_effect_at_once_though_nothing_is_polled(plac
     await at.asked(2)
     for wid in (first, second):
         await at.client.ask("stop", {"to": wid}, wait=30.0)
+
+
+async def test_a_parent_whose_orchestrator_has_ended_is_not_woken() -> None:
+    world = World({"*": [{"say": "Done."}]}, idleExitMs=200)
+    with environment(world):
+        try:
+            world.start_parent()
+            await world.sealed()
+            async with asyncio.timeout(20):
+                while starter.running(world.root) is not None:  # noqa: ASYNC110
+                    await asyncio.sleep(0.05)
+            assert world.parent is not None
+            await asyncio.sleep(1.5)
+            before = switches(world.parent.pid)
+            await asyncio.sleep(SECONDS)
+            assert switches(world.parent.pid) - before <= 4  # it looks once in half a minute
+        finally:
+            world.end(False)

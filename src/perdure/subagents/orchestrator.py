@@ -15,7 +15,6 @@ import msgspec
 from perdure import Extension, Harness, Registry, Settings, StorageInUse, TaskTransaction, __version__
 from perdure.base.clock import Clock
 from perdure.subagents import spool
-from perdure.subagents.config_changes import config_changes
 from perdure.subagents.engine.call_task import CallGeneration
 from perdure.subagents.engine.context import Orchestration
 from perdure.subagents.engine.facade import EngineFacade
@@ -24,6 +23,7 @@ from perdure.subagents.engine.script_task import Released, ScriptRun
 from perdure.subagents.engine.scripts import Evaluators
 from perdure.subagents.engine.workflow_task import WorkflowRun
 from perdure.subagents.evaluator.process import ProcessEvaluators
+from perdure.subagents.file_changes import file_changes
 from perdure.subagents.intake.decision import Reply
 from perdure.subagents.intake.engine import Engine
 from perdure.subagents.intake.intake import Intake
@@ -35,6 +35,7 @@ from perdure.subagents.protocol import PROTOCOL
 from perdure.subagents.pruning import decide_prune, delete_pruned
 from perdure.subagents.starter import OrchestratorCard
 
+CONFIG_SETTLES: Final = 0.2
 INTAKE_SECONDS: Final = 1.0
 """While requests wait that cannot be decided yet, it is looked so often whether they still do."""
 KILLS: Final = 1_000_000
@@ -115,7 +116,8 @@ class Orchestrator:
         return found
 
     async def _watch_config(self) -> None:
-        async for _ in config_changes(self.root):
+        async for _ in file_changes(self.root.config):
+            await asyncio.sleep(CONFIG_SETTLES)  # whoever saves a file may remove it, or empty it, before
             if await asyncio.to_thread(self.orchestration.config.look):
                 await self.intake.reconsider()
 

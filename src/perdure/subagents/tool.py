@@ -18,6 +18,7 @@ from perdure.subagents import rows, spool, starter, status
 from perdure.subagents.client import Client, Outcome, connection, reading, say
 from perdure.subagents.describe import describe
 from perdure.subagents.discovery import discover
+from perdure.subagents.file_changes import file_changes
 from perdure.subagents.intake.run import check_agents
 from perdure.subagents.notices import notice_request, open_notices
 from perdure.subagents.paths import StateRoot
@@ -243,9 +244,10 @@ async def _present(harness: Harness, client: Client, notice: Notice) -> None:
 
 async def _something_happens(root: StateRoot) -> None:
     """Wait until an orchestrator listens, at most for a while."""
-    loop = asyncio.get_running_loop()
-    deadline = loop.time() + RECHECK_SECONDS
-    while loop.time() < deadline:
-        if starter.reachable(root):
-            return
-        await asyncio.sleep(0.25)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(RECHECK_SECONDS):
+            async for _ in file_changes(root.socket):
+                for pause in (0.0, 0.1):  # its socket is there a moment before it listens
+                    await asyncio.sleep(pause)
+                    if starter.reachable(root):
+                        return

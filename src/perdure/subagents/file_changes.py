@@ -1,32 +1,30 @@
-"""When `config.json` may have changed: told by the kernel, and without it looked for once a second."""
+"""When a file may have changed: told by the kernel, and without it looked for once a second."""
 
 import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Final
-
-from perdure.subagents.paths import StateRoot
 
 POLL_SECONDS: Final = 1.0
 
 
-async def config_changes(root: StateRoot) -> AsyncIterator[None]:
-    """Yields whenever the file, or what it links to, may have other content. Costs nothing in between where inotify(7)
-    can be had; its instances are limited per user, so it is not everywhere."""
+async def file_changes(path: Path) -> AsyncIterator[None]:
+    """Yields whenever the file, or what it links to, may be another one or have other content. Costs nothing in between
+    where inotify(7) can be had; its instances are limited per user, so it is not everywhere."""
     with contextlib.suppress(ImportError, OSError, RuntimeError):
         while True:
-            async for _ in _told_by_kernel(root):
+            async for _ in _told_by_kernel(str(path)):
                 yield
     while True:
         await asyncio.sleep(POLL_SECONDS)
         yield
 
 
-async def _told_by_kernel(root: StateRoot) -> AsyncIterator[None]:
+async def _told_by_kernel(path: str) -> AsyncIterator[None]:
     from asyncinotify import Inotify, Mask
 
-    path = str(root.config)
     real = _target(path)
     names = {os.path.basename(path), os.path.basename(real)}
     with Inotify() as inotify:
