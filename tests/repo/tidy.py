@@ -20,7 +20,12 @@ PROTOCOL_METHODS = 20
 WORDS_THAT_SAY_NOTHING = {"manager", "helper", "helpers", "util", "utils", "impl"}
 CLASS_WORDS_THAT_SAY_NOTHING = WORDS_THAT_SAY_NOTHING | {"base"}
 
-LAZY_ADAPTERS = {"src/perdure/models/provider.py", "src/perdure/base/patching.py", "src/perdure/env/local_watch.py"}
+LAZY_ADAPTERS = {
+    "src/perdure/models/provider.py",
+    "src/perdure/base/patching.py",
+    "src/perdure/env/local_watch.py",
+    "src/perdure/subagents/file_changes.py",
+}
 """The files that may import a dependency where it is used, for it is optional or slow to load. One file for each."""
 
 INITS_WITH_NAMES = {"src/perdure/__init__.py", "src/perdure/tools/__init__.py", "src/perdure/testing/__init__.py"}

@@ -16,10 +16,10 @@ class MortalModels(Scripted):
     def __init__(self) -> None:
         super().__init__()
         if VARIABLE in os.environ:
-            _die_before(int(os.environ[VARIABLE]))
+            die_before(int(os.environ[VARIABLE]))
 
 
-def _die_before(number: int) -> None:
+def die_before(number: int) -> None:
     seen: set[int] = set()
 
     def counted(name: str) -> None:

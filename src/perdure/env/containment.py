@@ -4,6 +4,7 @@ Needed where a launcher did not do its work: it was killed itself, or the whole 
 thawed without us. The tag is no proof of completeness: `env -i` removes it, and only the launcher sees such a process.
 """
 
+import errno
 import os
 import signal
 import time
@@ -21,6 +22,8 @@ LAUNCHER_SECONDS: Final = 2.0
 REAP_SECONDS: Final = 5.0
 """How long tagged processes may resist before they are named."""
 SCAN_PAUSE_SECONDS: Final = 0.01
+NOT_OURS: Final = (errno.ENOENT, errno.ESRCH, errno.EACCES, errno.EPERM)
+"""Why a process cannot be read that ended meanwhile, or belongs to somebody else."""
 
 
 class Marked(NamedTuple):
@@ -49,8 +52,14 @@ def end_marked(variable: str, value: str) -> tuple[str, ...]:
 def _end(variable: str, value: str, session: int | None) -> tuple[str, ...]:
     begin = time.monotonic()
     while True:
-        found = marked(variable, value, session)
         passed = time.monotonic() - begin
+        try:
+            found = marked(variable, value, session)
+        except OSError as error:
+            if passed > REAP_SECONDS:
+                return (f"unknown ones: {error}",)
+            time.sleep(SCAN_PAUSE_SECONDS)
+            continue
         if not found:
             return ()
         if passed > REAP_SECONDS:
@@ -65,9 +74,12 @@ def _end(variable: str, value: str, session: int | None) -> tuple[str, ...]:
 
 
 def marked(variable: str, value: str, session: int | None = None) -> list[Marked]:
-    """Live processes with the mark or of the session, but for our own. Those of other users show no environment."""
-    wanted = f"{variable}={value}".encode("utf-8", "surrogatepass")
-    found = []
+    """Live processes with the mark or of the session, but for our own. Those of other users show no environment.
+
+    Raises `OSError` where the machine cannot tell, such as without a free descriptor: that nothing was seen then proves
+    nothing.
+    """
+    wanted, found = f"{variable}={value}".encode("utf-8", "surrogatepass"), []
     for entry in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if not entry.isdigit() or int(entry) == os.getpid():
             continue
@@ -78,8 +90,9 @@ def marked(variable: str, value: str, session: int | None = None) -> list[Marked
             words = _words(entry, "cmdline")
             launcher = os.fsencode(LAUNCHER) in words or FAR_LAUNCHER.encode() in words
             found.append(Marked(int(entry), started, launcher))
-        except OSError:
-            continue  # it ended meanwhile, or belongs to somebody else
+        except OSError as error:
+            if error.errno not in NOT_OURS:
+                raise
     return found
 
 

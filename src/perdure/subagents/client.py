@@ -23,6 +23,7 @@ MAKING: Final = 100
 MAKING_PAUSE: Final = 0.01
 """How long a store may be in the making before it is called empty."""
 WAIT_SECONDS: Final = 10.0
+AGAIN_SECONDS: Final = 0.1
 """How long a tool waits for a decision; a command waits longer."""
 
 
@@ -84,13 +85,20 @@ class Client:
         return await self.outcome(id, digest, wait)
 
     async def outcome(self, request: str, digest: str, wait: float) -> Outcome:
-        """Wait for the decision of a recorded request; starts the orchestrator if none runs."""
+        """Wait for the decision of a recorded request. Starts the orchestrator if none runs, or if one dies over it."""
+        gone: OSError | None = None
         try:
             async with asyncio.timeout(wait):
-                await starter.ensure(self.root)
-                found = await self._call({"op": "decided", "request": request, "wait": wait})
+                while True:
+                    await starter.ensure(self.root)
+                    try:
+                        found = await self._call({"op": "decided", "request": request, "wait": wait})
+                        break
+                    except OSError as error:
+                        gone = error
+                        await asyncio.sleep(AGAIN_SECONDS)
         except (TimeoutError, OSError, starter.NotStarted) as error:
-            why = "" if isinstance(error, TimeoutError) else str(error)
+            why = str((gone or "") if isinstance(error, TimeoutError) else error)
             return Outcome(request=request, state="pending", digest=digest, reply={"reason": why} if why else {})
         if "request" not in found:
             return Outcome(request=request, state="pending", digest=digest)
@@ -104,7 +112,10 @@ class Client:
     async def _call(self, line: dict[str, Any]) -> dict[str, Any]:
         async with connection(self.root) as (reader, writer):
             await say(writer, line)
-            answer: dict[str, Any] = json.loads(await reader.readline() or b"{}")
+            said = await reader.readline()
+            if not said:
+                raise ConnectionResetError("the orchestrator hung up")
+            answer: dict[str, Any] = json.loads(said)
             return answer
 
     async def presented(self, notice: Notice) -> None:

@@ -18,6 +18,8 @@ from perdure.subagents.processes import is_running
 
 START_SECONDS: Final = 30.0
 HELLO_SECONDS: Final = 1.0
+TRIES: Final = 5
+"""Somebody who starts one does not give up before so many were killed while they started."""
 RUNNABLE: Final = ("pending", "running", "completing")
 MODULE: Final = "perdure.subagents.orchestrator"
 _started: list["subprocess.Popen[bytes]"] = []
@@ -120,12 +122,12 @@ async def ensure(root: StateRoot, timeout: float = START_SECONDS) -> None:
     """Return once an orchestrator listens; start one if none does. Raises `NotStarted`."""
     if await answers(root):
         return
-    process = spawn(root)
+    process, tries = spawn(root), 1
     deadline = time.monotonic() + timeout
     while not await answers(root):
         code = process.poll()
-        if code == 0:
-            process = spawn(root)  # the one that it left the store to was ending
+        if code == 0 or (code is not None and code < 0 and tries < TRIES):
+            process, tries = spawn(root), tries + (code < 0)  # it left the store to one that ended, or was killed
         elif code is not None:
             raise NotStarted(
                 f"the orchestrator ended with {code}: {_last_words(root)}", hint=f"see {root.path / 'orchestrator.log'}"

@@ -32,6 +32,8 @@ from perdure.subagents.state import (
 
 FENCE_RETRY: Final = 30.0
 """Seconds until processes that would not end are tried again."""
+START_RETRY: Final = 5.0
+"""Seconds until a host is tried again that the machine could not start."""
 
 
 def failed(error: str) -> dict[str, Any]:
@@ -244,11 +246,11 @@ async def provider_after(
     await free_probe(tx, orchestration.config.current, me)
 
 
-async def unconfirmed(tx: TaskTransaction, workflow: Workflow, call: Call, survivors: tuple[str, ...]) -> float:
-    """Processes do not die: the call waits, holding what it holds. Told once; returns when to try again."""
+async def unconfirmed(tx: TaskTransaction, workflow: Workflow, call: Call, detail: str) -> float:
+    """It is not proven that an execution is gone, or not known what it left: the call waits and holds what it holds.
+    Told once; returns when to try again."""
     now = tx.now_millis / 1000
     if call.waiting is None or call.waiting.reason != "unconfirmed-stop":
-        detail = f"these processes do not end: {', '.join(survivors)}"
         call.waiting = Waiting(reason="unconfirmed-stop", detail=detail, since=now)
         await rows.put_call(tx, call)
         await append_event(tx, "waiting", workflow=workflow, call=call, reason="unconfirmed-stop", detail=detail)
@@ -260,3 +262,19 @@ async def unconfirmed(tx: TaskTransaction, workflow: Workflow, call: Call, survi
             execution.state, execution.fence_failed = "fencing", now
             await rows.write(tx, ExecutionDoc, execution.exec, execution)
     return now + FENCE_RETRY
+
+
+async def not_started(tx: TaskTransaction, workflow: Workflow, call: Call, error: OSError) -> float:
+    """The machine cannot start a host now: that is nothing that the call did. Returns when to try again."""
+    now = tx.now_millis / 1000
+    detail = f"a process cannot be started: {error}"
+    if call.waiting is None or call.waiting.detail != detail:
+        call.waiting = Waiting(reason="slot", detail=detail, since=now)
+        await rows.put_call(tx, call)
+        await append_event(tx, "waiting", workflow=workflow, call=call, reason="slot", detail=detail)
+    return now + START_RETRY
+
+
+def undead(survivors: tuple[str, ...]) -> str:
+    """What is told of processes that were killed and live."""
+    return f"these processes do not end: {', '.join(survivors)}"

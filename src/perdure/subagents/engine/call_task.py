@@ -4,7 +4,7 @@ import contextlib
 import os
 from typing import Any, Final
 
-from perdure import InvalidValue, Next, TaskRun, TaskTransaction, phase, task
+from perdure import InvalidValue, Next, StorageError, TaskRun, TaskTransaction, phase, task
 from perdure.subagents import rows
 from perdure.subagents.engine import admission
 from perdure.subagents.engine.call_steps import (
@@ -17,9 +17,11 @@ from perdure.subagents.engine.call_steps import (
     launch_of,
     line_up,
     model_for,
+    not_started,
     provider_after,
     result_of,
     unconfirmed,
+    undead,
     wakes,
 )
 from perdure.subagents.engine.connecting import connected
@@ -104,7 +106,11 @@ class CallGeneration:
             if link is None:  # whether it ran is told by what it left
                 return run.goto(self.settle, exec, "orchestrator-crash")
         else:
-            pid, started = spawn_host(orchestration.root, execution, cwd_of(workflow, call))
+            try:
+                pid, started = spawn_host(orchestration.root, execution, cwd_of(workflow, call))
+            except OSError as error:
+                async with run.transaction() as tx:
+                    return tx.sleep(self.launch, (), await not_started(tx, *await self._rows(tx), error), exec)
             async with run.transaction() as tx:
                 execution.pid, execution.started, execution.boot, execution.state = pid, started, boot_id(), "spawned"
                 await rows.write(tx, ExecutionDoc, exec, execution)
@@ -157,15 +163,11 @@ class CallGeneration:
         orchestration = of(run)
         session = orchestration.harness.session
         execution = await rows.read(session, ExecutionDoc, exec)
-        survivors = await fence(exec, None if execution is None else execution.pid)
-        if survivors:
+        evidence = await self._left(orchestration, exec, None if execution is None else execution.pid)
+        if isinstance(evidence, str):
             async with run.transaction() as tx:
-                workflow, call = await self._rows(tx)
-                until = await unconfirmed(tx, workflow, call, survivors)
+                until = await unconfirmed(tx, *await self._rows(tx), evidence)
                 return tx.sleep(self.settle if result is None else self.refused, (), until, exec, why)
-        with contextlib.suppress(OSError):
-            os.unlink(orchestration.root.host_socket(exec))
-        evidence = await read_evidence(orchestration.store_of(self.wid, self.key), exec, self.generation)
         async with run.transaction() as tx:
             workflow, call = await self._rows(tx)
             call.exec, call.waiting = None, None
@@ -178,6 +180,18 @@ class CallGeneration:
             if result is not None:
                 return tx.goto(self.seal, result, exec)
             return await self._decide(tx, orchestration, workflow, call, evidence, execution, exec, why)
+
+    async def _left(self, orchestration: Orchestration, exec: str, pid: int | None) -> Evidence | str:
+        """Prove an execution gone; what it left, or why that is not known."""
+        survivors = await fence(exec, pid)
+        if survivors:
+            return undead(survivors)
+        with contextlib.suppress(OSError):
+            os.unlink(orchestration.root.host_socket(exec))
+        try:
+            return await read_evidence(orchestration.store_of(self.wid, self.key), exec, self.generation)
+        except (OSError, StorageError) as error:
+            return f"its session cannot be read: {error}"
 
     async def _decide(
         self,
@@ -259,7 +273,7 @@ class CallGeneration:
         async with run.transaction() as tx:
             workflow, call = await self._rows(tx)
             if survivors:
-                until = await unconfirmed(tx, workflow, call, survivors)
+                until = await unconfirmed(tx, workflow, call, undead(survivors))
                 return tx.sleep(self.gated, (), until, result)
             await resolve_notices(tx, self.wid, "ended", key=self.key, kinds=("unknown",), detail="fence")
             return tx.goto(self.seal, result, self._gate)
@@ -309,14 +323,10 @@ class CallGeneration:
     async def _end(self, run: TaskRun, execution: Execution) -> None:
         """Prove it gone, however long that takes, and book what it used."""
         orchestration = of(run)
-        while survivors := await fence(execution.exec, execution.pid):
+        while isinstance(evidence := await self._left(orchestration, execution.exec, execution.pid), str):
             async with run.transaction() as tx:
-                workflow, call = await self._rows(tx)
-                await unconfirmed(tx, workflow, call, survivors)
+                await unconfirmed(tx, *await self._rows(tx), evidence)
             await orchestration.harness.session.clock.sleep(FENCE_RETRY)
-        with contextlib.suppress(OSError):
-            os.unlink(orchestration.root.host_socket(execution.exec))
-        evidence = await read_evidence(orchestration.store_of(self.wid, self.key), execution.exec, self.generation)
         async with run.transaction() as tx:
             workflow, call = await self._rows(tx)
             await account(tx, workflow, call, evidence)

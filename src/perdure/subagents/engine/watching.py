@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any, Final
 
-from perdure import TaskRun
+from perdure import StorageError, TaskRun
 from perdure.subagents import rows
 from perdure.subagents.engine.activity import Activity
 from perdure.subagents.engine.admission import wake_queue
@@ -16,7 +16,7 @@ from perdure.subagents.events import append_event
 from perdure.subagents.evidence import read_evidence
 from perdure.subagents.host.link import HostGone, HostLink, HostRefused
 from perdure.subagents.names import call_of
-from perdure.subagents.protocol import News
+from perdure.subagents.protocol import Evidence, News
 from perdure.subagents.state import Call, Delivery, Execution, ExecutionDoc, Exhausted, ExhaustedDoc, Workflow
 
 REFUSALS: Final = 2
@@ -297,9 +297,8 @@ class Watcher:
     async def _let_go(self) -> None:
         """The host is kept no longer for a question, if it still waits on it and nothing is on its way to it."""
         async with self._handing_in:
-            store = self._orchestration.store_of(self._wid, self._key)
-            evidence = await read_evidence(store, self._execution.exec, self._execution.generation)
-            if evidence.question is None or evidence.unfinished:
+            evidence = await self._evidence()
+            if evidence is None or evidence.question is None or evidence.unfinished:
                 self._activity.parked = None  # what was heard is old: it tells when it parks again
             elif wakes(await self._call()):
                 self._kept_until = self._clock.monotonic() + KEEP_SECONDS
@@ -310,7 +309,12 @@ class Watcher:
         """Processes that use the processor are not silent. Errors without end are, whatever else happens."""
         now = self._clock.monotonic()
         if self._activity.stuck_since() is None:
-            ticks = await asyncio.to_thread(processor_ticks, self._execution.exec)
+            try:
+                ticks = await asyncio.to_thread(processor_ticks, self._execution.exec)
+            except OSError as error:  # it is not known what its processes do: that says nothing against them
+                self._orchestration.report("process scan", error)
+                self._activity.moved(now)
+                return
             before, self._cpu = self._cpu, (now, ticks)
             if before is None:
                 return
@@ -325,6 +329,15 @@ class Watcher:
         if not self._silent:
             self._activity.moved(now)  # it is held, or known to wait: look again after the same time
 
+    async def _evidence(self) -> Evidence | None:
+        """What the host has stored so far; None where that cannot be read now."""
+        store = self._orchestration.store_of(self._wid, self._key)
+        try:
+            return await read_evidence(store, self._execution.exec, self._execution.generation)
+        except (OSError, StorageError) as error:
+            self._orchestration.report("session of a call", error)
+            return None
+
     async def _checkpoint(self) -> None:
         """Store the time and what was used so far."""
         now, activity = self._clock.monotonic(), self._activity
@@ -333,8 +346,9 @@ class Watcher:
         answered = activity.answered
         if spent <= (await self._call()).active_ms and answered == self._accounted:
             return
-        store = self._orchestration.store_of(self._wid, self._key)
-        evidence = await read_evidence(store, self._execution.exec, self._execution.generation)
+        evidence = await self._evidence()
+        if evidence is None:
+            return
         async with self._run.transaction() as tx:
             workflow, call = await self._rows(tx)
             call.active_ms = max(call.active_ms, spent)
