@@ -108,10 +108,9 @@ async def test_r202_r209_what_ended_while_no_orchestrator_ran_is_read_from_its_s
 
 
 async def test_r204_a_seal_and_what_follows_from_it_are_one_commit(place: Callable[..., Place]) -> None:
-    at = place({"*": [{"call": "bash", "args": {"command": "sleep 30"}}, {"say": "done"}]})
+    at = place({"*": [{"call": "bash", "args": {"command": "echo begun >> marks; sleep 30"}}, {"say": "done"}]})
     wid = await at.single(once=True)
-    await at.until(wid, lambda found: "bash" in str(found["calls"][0]) or bool(at.requests))
-    await asyncio.sleep(0.5)
+    await at.until(wid, lambda _: (at.work / "marks").exists())
     at.kill_orchestrator()
     at.kill_hosts()
     async with Orchestrator(at.root) as orchestrator:

@@ -9,11 +9,11 @@ from perdure.subagents import rows, spool, starter
 from perdure.subagents.paths import StateRoot
 from perdure.subagents.pruning import disk_bytes
 from perdure.subagents.state import (
+    BuriedDoc,
     EndedDoc,
     ExecutionDoc,
     LiveDoc,
     NoticeDoc,
-    TombstoneDoc,
 )
 from perdure.subagents.status import load_config_or_problem
 
@@ -43,10 +43,8 @@ async def examine(reader: rows.Reader | None, root: StateRoot) -> dict[str, Any]
     if reader is not None:
         findings += await _rows(reader, found, card is not None)
         found["largest"] = await _largest(reader, root)
-        for wid in await rows.keys(reader, TombstoneDoc):
-            gone = await rows.read(reader, TombstoneDoc, wid)
-            if gone is not None and not gone.deleted and card is None:
-                findings.append(Finding(what=f"{wid} was pruned, its folder is left", command="perdure agents start"))
+        for wid in await rows.keys(reader, BuriedDoc) if card is None else ():
+            findings.append(Finding(what=f"{wid} was pruned, its folder is left", command="perdure agents start"))
     found["findings"] = [msgspec.to_builtins(one) for one in findings]
     return found
 

@@ -80,6 +80,11 @@ async def presented(tx: TaskTransaction, id: str, rev: int) -> None:
         await _store(tx, notice)
 
 
+def open_key(notice: Notice) -> str:
+    """Where it is listed while its session has not taken it."""
+    return f"{encoded(notice.session)}/{notice.id}"
+
+
 async def open_notices(reader: rows.Reader, session: str) -> list[Notice]:
     """What a session has not been shown, or was shown and is not settled; the oldest first."""
     prefix = f"{encoded(session)}/"
@@ -90,7 +95,7 @@ async def open_notices(reader: rows.Reader, session: str) -> list[Notice]:
 
 async def _store(tx: TaskTransaction, notice: Notice) -> None:
     await rows.write(tx, NoticeDoc, notice.id, notice)
-    key = f"{encoded(notice.session)}/{notice.id}"
+    key = open_key(notice)
     if notice.resolved is None or notice.presented < notice.rev:
         await rows.write(tx, OpenNoticeDoc, key, {})
     else:

@@ -57,7 +57,8 @@ class Orchestrator:
         self.server: Server
         self._since = time.time()
         self._woken = asyncio.Event()
-        self._deleting: asyncio.Task[None] | None = None
+        self._buried = asyncio.Event()
+        """Set while pruned workflows may be left to delete."""
 
     async def __aenter__(self) -> "Orchestrator":
         self.root.path.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -77,7 +78,8 @@ class Orchestrator:
         spool.write_durably(self.root.about, msgspec.json.encode(self._about()))
         self.intake.decides("prune", self._prune)
         await self._stack.enter_async_context(self.server)
-        await delete_pruned(self.root, self.harness)
+        deleting = asyncio.create_task(self._delete(), name="agents prune")
+        self._stack.callback(deleting.cancel)
         sweeping = asyncio.create_task(sweep(self.orchestration), name="agents sweep")
         self._stack.callback(sweeping.cancel)
         await self.harness.resume()
@@ -95,13 +97,21 @@ class Orchestrator:
 
     async def _prune(self, tx: TaskTransaction, sent: spool.Sent, engine: Engine) -> Reply:
         reply = await decide_prune(tx, sent, engine)
-        self._deleting = asyncio.create_task(self._delete(), name="agents prune")
+        self._buried.set()
         return reply
 
     async def _delete(self) -> None:
-        async with self.harness.session.transaction():
-            pass  # its turn comes once the decision is stored
-        await delete_pruned(self.root, self.harness)
+        self._buried.set()
+        while True:
+            await self._buried.wait()
+            async with self.harness.session.transaction():
+                pass  # its turn comes once the decision is stored
+            try:
+                await delete_pruned(self.root, self.harness)
+            except OSError as error:
+                self.orchestration.report("agents prune", error)
+            self._buried.clear()
+            self._woken.set()
 
     def _about(self) -> OrchestratorCard:
         pid, started = me()
@@ -125,7 +135,7 @@ class Orchestrator:
     def idle(self) -> bool:
         """Whether nothing runs, nothing is due at some time, and nothing waits to be decided."""
         wake = self.harness.wake()
-        return not wake.active and wake.at is None and not self.intake.pending
+        return not wake.active and wake.at is None and not self.intake.pending and not self._buried.is_set()
 
     async def run_until_idle(self) -> None:
         """Return once it has been idle for as long as the settings say."""

@@ -367,6 +367,8 @@ EventDoc = _family("event", Event)
 ExhaustedDoc = _family("exhausted", Exhausted)
 """By provider."""
 TombstoneDoc = _family("tombstone", Tombstone)
+BuriedDoc = _family("buried", dict)
+"""Pruned workflows whose rows and folders are not deleted yet."""
 """By wid."""
 
 

@@ -17,15 +17,20 @@ from perdure.storage.records import Batch, StorageHead
 from perdure.storage.sqlite.apply import BatchWriter
 from perdure.storage.sqlite.connect import connect_reader, connect_writer, read_head
 from perdure.storage.sqlite.reads import SqliteReads
+from perdure.storage.sqlite.rows import SCOPE_NUMBER
 from perdure.storage.sqlite.writer import Writer
 from perdure.storage.worker import Worker
 
 BUSY_SECONDS: Final = 10.0
 """How long a commit waits for another process that holds the file's write lock."""
+SHRINK_BYTES: Final = 1024 * 1024
+"""Free pages up to this are kept for what comes next."""
 CHECKPOINT_PAGES: Final = 1000
 """Pages of 4 KiB in the write-ahead log after which it is written into the file, beside the commits."""
 SCHEMA: Final = os.path.join(os.path.dirname(__file__), "schema.sql")
 COMMIT_THREAD: Final = "perdure-commit"
+
+_UNREADABLE: Final = "SELECT id FROM document WHERE retired IS NOT NULL AND rewindable = 0 AND scope = ?"
 
 _open: "weakref.WeakSet[SqliteStorage]" = weakref.WeakSet()
 _left_behind: list[object] = []
@@ -125,6 +130,12 @@ class SqliteStorage(SqliteReads):
         """Take the batch; the future is done in order, once it is as durable as promised."""
         return self._ready().put(batch)
 
+    async def shrink(self) -> None:
+        """Give back what nobody reads any more: the session's own documents that were retired, and free pages if they
+        are most of the file. What such documents were at an earlier commit cannot be told after that. Commits wait
+        meanwhile; killed in between, nothing has changed."""
+        await self._ready().aside(_shrink)
+
     async def close(self) -> None:
         """Wait for commits under way, write the log into the file, give up ownership. May be called twice.
 
@@ -204,6 +215,19 @@ def _checkpoint_file(path: str) -> None:
         return
     finally:
         connection.close(True)
+
+
+def _shrink(connection: apsw.Connection) -> None:
+    """Write the file anew without its free pages. A failure, such as of a full disk, loses nothing."""
+    with contextlib.suppress(apsw.Error), connection:
+        for table, column in (("revision", "document"), ("document", "id")):
+            connection.execute(f"DELETE FROM {table} WHERE {column} IN ({_UNREADABLE})", (SCOPE_NUMBER["session"],))
+    free, size = connection.pragma("freelist_count"), connection.pragma("page_count")
+    if free * connection.pragma("page_size") < SHRINK_BYTES or free * 2 < size:
+        return
+    with contextlib.suppress(apsw.Error):
+        connection.execute("VACUUM")
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
 
 def _finish(connection: apsw.Connection) -> None:

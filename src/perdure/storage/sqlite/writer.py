@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import apsw
@@ -79,6 +80,24 @@ class Writer:
         while not self.idle:
             self._idle.clear()
             await self._idle.wait()
+
+    async def aside(self, job: Callable[[apsw.Connection], None]) -> None:
+        """Run a job on the connection, in the thread, between two commits; those that come meanwhile wait."""
+        await self.settle()
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def landed(_: None) -> None:
+            self._busy = False
+            if not over.done():
+                over.set_result(None)
+            if self._queue and not self._gathering:
+                self._start()
+            elif self.idle:
+                self._idle.set()
+
+        self._busy = True
+        self._worker.run(lambda: job(self._connection), landed)
+        await over
 
     def commit_now(self, batch: Batch) -> bool:
         """Commit on the spot, if that needs no flush and no waiting; False: it must be queued."""
