@@ -90,5 +90,5 @@ def reply_of(outcome: Outcome) -> dict[str, Any]:
     if outcome.state == "rejected":
         return {**found, "applied": False, **outcome.reply}
     if outcome.state == "conflict":
-        return {**found, "error": "request-conflict", "wid": outcome.wid}
+        return {**found, "error": "request-conflict", "wid": outcome.wid, "state": outcome.reply.get("state")}
     return {**found, "pending": True, **outcome.reply}

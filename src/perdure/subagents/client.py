@@ -12,6 +12,7 @@ import msgspec
 from perdure import StorageCorrupt
 from perdure.session.reader import SessionReader, read_session
 from perdure.subagents import rows, starter
+from perdure.subagents.describe import describe
 from perdure.subagents.digest import request_digest
 from perdure.subagents.intake.server import LINE_BYTES
 from perdure.subagents.names import check_request_id, new_request_id
@@ -75,7 +76,7 @@ class Client:
         if request is not None:
             known = await self.known(id)
             if known is not None:
-                return _outcome(known, digest, created=False)
+                return await self._told(_outcome(known, digest, created=False))
         self._outbox.record(
             Sent(
                 request=id, kind=kind, body=body, sender=self.sender, via=self._via, origin=self._origin,
@@ -102,7 +103,14 @@ class Client:
             return Outcome(request=request, state="pending", digest=digest, reply={"reason": why} if why else {})
         if "request" not in found:
             return Outcome(request=request, state="pending", digest=digest)
-        return _outcome(msgspec.convert(found["request"], Request), digest, created=True)
+        return await self._told(_outcome(msgspec.convert(found["request"], Request), digest, created=True))
+
+    async def _told(self, outcome: Outcome) -> Outcome:
+        """Of a conflict, also what became of the content that was recorded."""
+        if outcome.state == "conflict":
+            async with reading(self.root) as reader:
+                outcome.reply["state"] = (await describe(reader, self.root, outcome.request))["state"]
+        return outcome
 
     async def known(self, request: str) -> Request | None:
         """A request's decision, if there is one. Starts nothing."""
