@@ -34,6 +34,7 @@ from perdure.subagents.processes import me
 from perdure.subagents.protocol import PROTOCOL
 from perdure.subagents.pruning import decide_prune, delete_pruned
 from perdure.subagents.starter import OrchestratorCard
+from perdure.subagents.state import InEffect, InEffectDoc
 
 CONFIG_SETTLES: Final = 0.2
 INTAKE_SECONDS: Final = 1.0
@@ -82,6 +83,7 @@ class Orchestrator:
         self._stack.callback(deleting.cancel)
         sweeping = asyncio.create_task(sweep(self.orchestration), name="agents sweep")
         self._stack.callback(sweeping.cancel)
+        await self._record_settings()
         await self.harness.resume()
         await self.intake.start()
         self._stack.push_async_callback(self.intake.stop)
@@ -128,8 +130,20 @@ class Orchestrator:
     async def _watch_config(self) -> None:
         async for _ in file_changes(self.root.config):
             await asyncio.sleep(CONFIG_SETTLES)  # whoever saves a file may remove it, or empty it, before
-            if await asyncio.to_thread(self.orchestration.config.look):
+            changed = await asyncio.to_thread(self.orchestration.config.look)
+            await self._record_settings()
+            if changed:
                 await self.intake.reconsider()
+
+    async def _record_settings(self) -> None:
+        """What is decided by, and what is wrong with the file: status shows it, whoever asks."""
+        config = self.orchestration.config
+        async with self.harness.session.transaction() as tx:
+            known: InEffect | None = await tx.snapshot(InEffectDoc)
+            if known is None or (known.digest, known.problem) != (config.digest, config.problem):
+                kept = known is not None and known.digest == config.digest
+                since = known.since if known is not None and kept else tx.now_millis / 1000
+                await tx.set(InEffectDoc, None, InEffect(digest=config.digest, since=since, problem=config.problem))
 
     @property
     def idle(self) -> bool:

@@ -13,6 +13,8 @@ LABELS = 60
 def brief_lines(found: dict[str, Any]) -> list[str]:
     """The brief status."""
     lines = [_orchestrator(found["orchestrator"])]
+    if found.get("config"):
+        lines.append(f"settings: {found['config']['digest']}, in effect since {_clock(found['config']['since'])}")
     if found.get("config_problem"):
         lines.append(f"config.json is not in effect: {found['config_problem']}")
     for one in found["exhausted"]:

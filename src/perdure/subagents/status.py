@@ -19,6 +19,7 @@ from perdure.subagents.state import (
     EndedDoc,
     ExecutionDoc,
     ExhaustedDoc,
+    InEffectDoc,
     LiveDoc,
     Workflow,
 )
@@ -57,6 +58,9 @@ async def status(reader: rows.Reader | None, root: StateRoot) -> dict[str, Any]:
     if reader is None:
         return found
     found["head"] = await head(reader)
+    settings = await reader.snapshot(InEffectDoc)
+    if settings is not None:
+        found["config"] = msgspec.to_builtins(settings)
     for wid in await rows.keys(reader, LiveDoc):
         workflow = await rows.workflow(reader, wid)
         if workflow is not None:
