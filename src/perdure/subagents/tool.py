@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, cast
 import msgspec
 from msgspec import Meta
 
-from perdure import Document, Error, Extension, Harness, ToolContext, ToolError
+from perdure import Document, Error, Extension, Harness, SectionContext, ToolContext, ToolError
 from perdure.base.errors import InvalidValue
 from perdure.subagents import rows, spool, starter, status
 from perdure.subagents.client import Client, Outcome, connection, reading, say
@@ -23,7 +23,7 @@ from perdure.subagents.intake.run import check_agents
 from perdure.subagents.notices import notice_request, open_notices
 from perdure.subagents.paths import StateRoot
 from perdure.subagents.spec import parse_run
-from perdure.subagents.state import Notice
+from perdure.subagents.state import Notice, NoticeDoc
 
 Action = Literal["run", "agents", "send", "stop", "status", "describe", "drain", "resume"]
 Kind = Literal["steer", "notify", "follow-up", "answer", "model"]
@@ -92,7 +92,29 @@ def subagents_tool(root: StateRoot | None = None) -> Extension:
         except InvalidValue as error:
             raise ToolError(str(error)) from error
 
+    @extension.section("subagents")
+    async def open_questions(ctx: SectionContext) -> str | None:
+        return await _open_questions(home, await ctx.read(ParentDoc))
+
     return extension
+
+
+async def _open_questions(root: StateRoot, parent: Parent | None) -> str | None:
+    """What stands open now, of what this session has been told: an earlier notice may be out of date."""
+    if parent is None:
+        return None
+    try:
+        async with reading(root) as reader:
+            found = [] if reader is None else await rows.rows(reader, NoticeDoc)
+    except (OSError, Error):
+        return None  # that is no reason to ask no model
+    asked = [one for one in found if one.kind == "question" and one.session == parent.id and one.presented]
+    if not asked:
+        return None
+    left = [f"- {one.text.splitlines()[0]}" for one in sorted(asked, key=lambda one: one.at) if one.resolved is None]
+    if not left:
+        return "Of the questions that subagents asked, all are settled."
+    return "Questions of subagents that are open; all others are settled:\n" + "\n".join(left)
 
 
 async def _act(
