@@ -113,6 +113,7 @@ async def test_r204_a_seal_and_what_follows_from_it_are_one_commit(place: Callab
     await at.until(wid, lambda _: (at.work / "marks").exists())
     at.kill_orchestrator()
     at.kill_hosts()
+    await at.gone()
     async with Orchestrator(at.root) as orchestrator:
         whole: list[bool] = []
 

@@ -14,7 +14,9 @@ Poked: Signal[Any] = Signal("agents.poked", schema=dict)
 
 
 def next_poke(call: Call) -> SignalKey[Any]:
-    """What the call's task sleeps on: the poke that has not been given."""
+    """What the call's task sleeps on next: a poke that has not been given, under a number that no other wait had, since
+    a wait may also end by time. The caller stores the row in the commit of the park."""
+    call.pokes += 1
     return Poked.key(f"poke-{call.pokes + 1}")
 
 

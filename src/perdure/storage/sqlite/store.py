@@ -25,6 +25,7 @@ BUSY_SECONDS: Final = 10.0
 """How long a commit waits for another process that holds the file's write lock."""
 SHRINK_BYTES: Final = 1024 * 1024
 """Free pages up to this are kept for what comes next."""
+SHRINK_MS: Final = 3000
 CHECKPOINT_PAGES: Final = 1000
 """Pages of 4 KiB in the write-ahead log after which it is written into the file, beside the commits."""
 SCHEMA: Final = os.path.join(os.path.dirname(__file__), "schema.sql")
@@ -225,9 +226,14 @@ def _shrink(connection: apsw.Connection) -> None:
     free, size = connection.pragma("freelist_count"), connection.pragma("page_count")
     if free * connection.pragma("page_size") < SHRINK_BYTES or free * 2 < size:
         return
-    with contextlib.suppress(apsw.Error):
+    connection.set_busy_timeout(SHRINK_MS)  # a checkpoint or a reader may be at it
+    try:
         connection.execute("VACUUM")
         connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except apsw.Error:
+        return
+    finally:
+        connection.set_busy_timeout(0)
 
 
 def _finish(connection: apsw.Connection) -> None:

@@ -41,7 +41,7 @@ from perdure.subagents.notices import resolve_notices
 from perdure.subagents.pokes import next_poke
 from perdure.subagents.processes import boot_id, is_running
 from perdure.subagents.protocol import Evidence
-from perdure.subagents.state import Call, CallDoc, Execution, ExecutionDoc, Fence, PinsDoc, ResultDoc, Workflow
+from perdure.subagents.state import Call, CallDoc, Execution, ExecutionDoc, Fence, PinsDoc, ResultDoc, Waiting, Workflow
 
 CUT: Final = ("process-died", "orchestrator-crash", "restart-force")
 """Ends of an execution that were no end of its work."""
@@ -72,21 +72,29 @@ class CallGeneration:
             if workflow.held or (call.hibernated and not wakes(call)):
                 call.held, call.phase = workflow.held, "asking" if call.hibernated else "queued"
                 left, call.queued = call.queued, 0
+                key = next_poke(call)
                 await rows.put_call(tx, call)
                 if left:
                     await admission.wake_queue(tx, config, call.queued_for)  # it was its turn, perhaps
-                return tx.sleep(self.admit, [next_poke(call)])
+                return tx.sleep(self.admit, [key])
             call.held = False
             pins = await rows.need(tx, PinsDoc, f"{self.wid}@{call.revision}")
             try:
                 model = model_for(config, call, pins)
             except InvalidValue as error:
-                return tx.goto(self.seal, failed(str(error)))
+                problem = orchestration.config.problem
+                if not problem:
+                    return tx.goto(self.seal, failed(str(error)))
+                waiting = Waiting(reason="slot", detail=f"settings are not in effect: {problem}", since=run.now())
+                key = next_poke(call)
+                await line_up(tx, workflow, call, "", waiting)
+                return tx.sleep(self.admit, [key])
             blocked = await admission.obstacle(tx, config, call, model, memory)
             if blocked is not None:
                 waiting, until = blocked
+                key = next_poke(call)
                 await line_up(tx, workflow, call, model.provider, waiting)
-                return tx.sleep(self.admit, [next_poke(call)], until)
+                return tx.sleep(self.admit, [key], until)
             execution = await admitted(tx, orchestration, workflow, call, model)
             return tx.goto(self.launch, execution.exec)
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from perdure import Error
 from perdure.env.local import LocalEnv
 from perdure.subagents.engine.processes import CALL_VARIABLE, EXECUTION_VARIABLE
 from perdure.subagents.paths import HOME_VARIABLE, StateRoot
@@ -48,6 +49,13 @@ def gate_of(call: Call, result: dict[str, Any], *, tag: str, cwd: str, name: str
 
 async def run_gate(root: StateRoot, gate: Gate) -> dict[str, Any]:
     """Run it in the call's place; returns the result as it stands after that. Its processes carry `tag`."""
+    try:
+        return await _run(root, gate)
+    except (OSError, Error) as error:
+        return _failed(gate.result, f"the gate could not be run: {error}")
+
+
+async def _run(root: StateRoot, gate: Gate) -> dict[str, Any]:
     result = gate.result
     with tempfile.TemporaryDirectory(prefix="perdure-gate-") as scratch:
         folder = Path(scratch)

@@ -38,7 +38,10 @@ async def publish(
     if wanted is None or not text or result["status"] in UNPUBLISHED:
         return Published()
     if not os.path.isabs(wanted):
-        return await asyncio.to_thread(_artifact, root, workflow, call, str(wanted), text)
+        try:
+            return await asyncio.to_thread(_artifact, root, workflow, call, str(wanted), text)
+        except OSError as error:  # the result stands: it is whole in the store
+            return Published(problem=str(error))
     ours: str | None = await rows.read(reader, OutputDoc, wanted)
     return await asyncio.to_thread(_named, Path(wanted), text, ours)
 
