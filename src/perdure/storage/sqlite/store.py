@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import threading
+import time
 import weakref
 from typing import Final
 
@@ -25,7 +26,8 @@ BUSY_SECONDS: Final = 10.0
 """How long a commit waits for another process that holds the file's write lock."""
 SHRINK_BYTES: Final = 1024 * 1024
 """Free pages up to this are kept for what comes next."""
-SHRINK_MS: Final = 3000
+SHRINK_SECONDS: Final = 3.0
+SHRINK_PAUSE_SECONDS: Final = 0.02
 CHECKPOINT_PAGES: Final = 1000
 """Pages of 4 KiB in the write-ahead log after which it is written into the file, beside the commits."""
 SCHEMA: Final = os.path.join(os.path.dirname(__file__), "schema.sql")
@@ -226,14 +228,18 @@ def _shrink(connection: apsw.Connection) -> None:
     free, size = connection.pragma("freelist_count"), connection.pragma("page_count")
     if free * connection.pragma("page_size") < SHRINK_BYTES or free * 2 < size:
         return
-    connection.set_busy_timeout(SHRINK_MS)  # a checkpoint or a reader may be at it
-    try:
-        connection.execute("VACUUM")
-        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except apsw.Error:
-        return
-    finally:
-        connection.set_busy_timeout(0)
+    deadline, vacuumed = time.monotonic() + SHRINK_SECONDS, False
+    while time.monotonic() < deadline:
+        try:
+            if not vacuumed:
+                connection.execute("VACUUM")
+                vacuumed = True
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+            return
+        except apsw.BusyError:
+            time.sleep(SHRINK_PAUSE_SECONDS)  # another checkpoint is at it, or a reader
+        except apsw.Error:
+            return
 
 
 def _finish(connection: apsw.Connection) -> None:
