@@ -8,11 +8,8 @@ from typing import Final
 from perdure.cli.show import note, say
 from perdure.harness.conversation import Conversation
 from perdure.harness.harness import Harness
-from perdure.subagents import rows
-from perdure.subagents.client import reading
 from perdure.subagents.paths import StateRoot
-from perdure.subagents.state import LiveDoc
-from perdure.subagents.tool import deliver_notices, open_for, parent_id, subagents_tool
+from perdure.subagents.tool import deliver_notices, live_workflows, open_for, parent_id, subagents_tool
 
 LOOK_SECONDS: Final = 0.25
 
@@ -21,6 +18,9 @@ LOOK_SECONDS: Final = 0.25
 async def beside(harness: Harness) -> AsyncIterator[None]:
     """Install the tool, and deliver what subagents have to say."""
     harness.agent.registry.install(subagents_tool())
+    session, home = await parent_id(harness.session), StateRoot()
+    if held := await live_workflows(home, session, held=True):
+        note(f"held since this session was left: {', '.join(held)} (`perdure agents resume` goes on with them)")
     async with deliver_notices(harness):
         yield
 
@@ -28,19 +28,11 @@ async def beside(harness: Harness) -> AsyncIterator[None]:
 async def stay(harness: Harness, root: Conversation) -> None:
     """Wait until the subagents of this session have ended and the agent has heard of it; print what it says then."""
     session, home = await parent_id(harness.session), StateRoot()
-    working = await _working(home, session)
+    working = await live_workflows(home, session)
     if not working and not await open_for(home, session):
         return
-    note(f"subagents at work: {', '.join(working)} (Ctrl-C leaves them to it; `perdure agents status`)")
-    while await _working(home, session) or await open_for(home, session):  # noqa: ASYNC110 - another process works
+    note(f"subagents at work: {', '.join(working)} (Ctrl-C holds them; `perdure agents status`)")
+    while await live_workflows(home, session) or await open_for(home, session):  # noqa: ASYNC110 - another process works
         await asyncio.sleep(LOOK_SECONDS)
     await root.wait_idle()
     say((await root.messages())[-1].text)
-
-
-async def _working(home: StateRoot, session: str) -> list[str]:
-    async with reading(home) as reader:
-        if reader is None:
-            return []
-        found = [await rows.workflow(reader, wid) for wid in await rows.keys(reader, LiveDoc)]
-    return [one.wid for one in found if one is not None and one.origin == session and not one.held]

@@ -23,11 +23,12 @@ from perdure.subagents.intake.run import check_agents
 from perdure.subagents.notices import notice_request, open_notices
 from perdure.subagents.paths import StateRoot
 from perdure.subagents.spec import parse_run
-from perdure.subagents.state import Notice, NoticeDoc
+from perdure.subagents.state import LiveDoc, Notice, NoticeDoc
 
 Action = Literal["run", "agents", "send", "stop", "status", "describe", "drain", "resume"]
 Kind = Literal["steer", "notify", "follow-up", "answer", "model"]
 RECHECK_SECONDS: Final = 30.0
+QUIT_SECONDS: Final = 3.0
 
 
 class Parent(msgspec.Struct, kw_only=True):
@@ -93,28 +94,30 @@ def subagents_tool(root: StateRoot | None = None) -> Extension:
             raise ToolError(str(error)) from error
 
     @extension.section("subagents")
-    async def open_questions(ctx: SectionContext) -> str | None:
-        return await _open_questions(home, await ctx.read(ParentDoc))
+    async def stands_open(ctx: SectionContext) -> str | None:
+        return await _stands_open(home, await ctx.read(ParentDoc))
 
     return extension
 
 
-async def _open_questions(root: StateRoot, parent: Parent | None) -> str | None:
+async def _stands_open(root: StateRoot, parent: Parent | None) -> str | None:
     """What stands open now, of what this session has been told: an earlier notice may be out of date."""
     if parent is None:
         return None
     try:
         async with reading(root) as reader:
             found = [] if reader is None else await rows.rows(reader, NoticeDoc)
+        held = await live_workflows(root, parent.id, held=True)
     except (OSError, Error):
         return None  # that is no reason to ask no model
+    said = [f"Held until they are resumed (action resume): {', '.join(held)}."] if held else []
     asked = [one for one in found if one.kind == "question" and one.session == parent.id and one.presented]
-    if not asked:
-        return None
     left = [f"- {one.text.splitlines()[0]}" for one in sorted(asked, key=lambda one: one.at) if one.resolved is None]
-    if not left:
-        return "Of the questions that subagents asked, all are settled."
-    return "Questions of subagents that are open; all others are settled:\n" + "\n".join(left)
+    if left:
+        said.append("\n".join(["Questions of subagents that are open; all others are settled:", *left]))
+    elif asked:
+        said.append("Of the questions that subagents asked, all are settled.")
+    return "\n\n".join(said) or None
 
 
 async def _act(
@@ -207,14 +210,42 @@ async def _see(root: StateRoot, wid: str | None, action: str) -> str:
 @asynccontextmanager
 async def deliver_notices(harness: Harness, root: StateRoot | None = None) -> AsyncIterator[None]:
     """While this is open, what subagents of this session need or have done is submitted to its root conversation: each
-    revision once, also across restarts. Also starts the orchestrator anew if it died with work under way."""
+    revision once, also across restarts. Also starts the orchestrator anew if it died with work under way.
+
+    Leaving it is quitting the session: what runs for it is held until it is resumed, unless the setting `onQuit` is
+    `continue`. An error, a crash or a kill holds nothing.
+    """
     home = root or StateRoot()
     working = asyncio.create_task(_deliver(harness, home), name="subagent notices")
+    failed = False
     try:
         yield
+    except Exception:
+        failed = True
+        raise
     finally:
         working.cancel()
         await asyncio.gather(working, return_exceptions=True)
+        if not failed:
+            await _quit(harness, home)
+
+
+async def _quit(harness: Harness, root: StateRoot) -> None:
+    """Hold what runs for this session, if anything does."""
+    config, _ = status.load_config_or_problem(root)
+    if config is None or config.on_quit == "continue" or not harness.session.usable:
+        return
+    session = await parent_id(harness.session)
+    with contextlib.suppress(OSError, Error):
+        if await live_workflows(root, session):
+            await Client(root, session, origin=session).ask("pause", {"session": session}, wait=QUIT_SECONDS)
+
+
+async def live_workflows(root: StateRoot, session: str, *, held: bool = False) -> list[str]:
+    """The workflows of a session that are under way; with `held` those that wait to be resumed."""
+    async with reading(root) as reader:
+        found = [] if reader is None else [await rows.workflow(reader, wid) for wid in await rows.keys(reader, LiveDoc)]
+    return [one.wid for one in found if one is not None and one.origin == session and one.held is held]
 
 
 async def _deliver(harness: Harness, root: StateRoot) -> None:

@@ -12,7 +12,17 @@ from perdure.subagents.events import append_event, inline
 from perdure.subagents.intake.send import opening_text
 from perdure.subagents.names import generation_of
 from perdure.subagents.notices import put_notice, resolve_notices
-from perdure.subagents.state import Call, EndedDoc, LiveDoc, Result, ResultDoc, Workflow, recent_key
+from perdure.subagents.state import (
+    Call,
+    EndedDoc,
+    LiveDoc,
+    Request,
+    RequestDoc,
+    Result,
+    ResultDoc,
+    Workflow,
+    recent_key,
+)
 from perdure.subagents.telling import finished_text
 
 
@@ -44,11 +54,22 @@ async def seal(tx: TaskTransaction, wid: str, key: str, generation: int, draft: 
     await rows.put_workflow(tx, workflow)
     if left is not None:
         opening = opening_text(call, left.text)
+        taken = [one.request for one in (*call.deliveries, left)]
         call.notes, call.deliveries = [], []
-        await open_generation(tx, workflow, call, opening=opening, request=left.request, model=left.model)
+        opened = await open_generation(tx, workflow, call, opening=opening, request=left.request, model=left.model)
+        for request in taken:
+            await _went_into(tx, request, call, opened)
     elif workflow.status != "running":
         await _end_of_late_work(tx, workflow, call)
     return result.status
+
+
+async def _went_into(tx: TaskTransaction, request: str, call: Call, generation: int) -> None:
+    """Whoever asks again about a follow-up is told where it came to be."""
+    found: Request | None = await rows.read(tx, RequestDoc, request)
+    if found is not None:
+        found.reply = {**found.reply, "generation": generation, "call": generation_of(call.wid, call.key, generation)}
+        await rows.write(tx, RequestDoc, request, found)
 
 
 def _left_over(call: Call, status: str) -> Any:
