@@ -12,5 +12,7 @@ def canonical_digest(value: Any) -> str:
 
 
 def request_digest(kind: str, body: dict[str, Any], targets: list[str]) -> str:
-    """Of a request's content. Who sent it, for whom, and where it is listed are not part of it."""
+    """Of a request's content. Who sent it, for whom, and where it is listed are not part of it. Raises `InvalidValue`
+    for what is no text, such as half of a surrogate pair."""
+    jsonvalue.check(body)
     return canonical_digest({"kind": kind, "body": body, "targets": targets})
