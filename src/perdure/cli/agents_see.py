@@ -73,13 +73,23 @@ def events(wid: str | None, after: str | None, limit: int, wait_ms: int) -> int:
     """Print the event log after a cursor as lines of JSON, then its head; or the timeline of one workflow as text."""
     root = StateRoot()
 
+    if wid is not None and after is not None:
+        raise InvalidValue("a workflow's timeline is printed whole: --after goes without a workflow")
+    if after is not None:
+        try:
+            log.parse_cursor(after)
+        except InvalidValue as error:
+            return _malformed(error)
+
     async def read() -> int:
+        reason = await _log_is_there(root, wait_ms / 1000)
         async with reading(root) as reader:
             if reader is None:
-                click.echo(json.dumps({"pending": True}))
+                click.echo(json.dumps({"pending": True, **({"reason": reason} if reason else {})}))
                 return PENDING
             if wid is not None:
-                for event in await log.of_workflow(reader, wid):
+                found = await described(reader, root, wid)
+                for event in await log.of_workflow(reader, str(found.get("wid", wid))):
                     click.echo(event_line(event))
                 return 0
             if after is None:
@@ -88,17 +98,34 @@ def events(wid: str | None, after: str | None, limit: int, wait_ms: int) -> int:
             try:
                 page = await log.after(reader, after, limit)
             except log.CursorExpired as error:
-                click.echo(json.dumps({"error": "cursor-expired", "head": error.head, "oldest": error.oldest}))
-                return EXPIRED
-            except InvalidValue as error:
-                click.echo(json.dumps({"error": "invalid-arguments", "reason": str(error)}))
-                return 1
+                return _expired(error)
             for event in page.events:
                 click.echo(msgspec.json.encode(event).decode())
             click.echo(json.dumps({"head": page.head, "more": page.more}))
             return 0
 
     return wait_for(read())
+
+
+async def _log_is_there(root: StateRoot, seconds: float) -> str:
+    """Where no log exists yet, start the orchestrator, which begins one. What prevents it; nothing if nothing does."""
+    if root.store.exists() or not seconds:
+        return ""
+    try:
+        await starter.ensure(root, seconds)
+    except (starter.NotStarted, OSError) as error:
+        return str(error)
+    return ""
+
+
+def _malformed(error: InvalidValue) -> int:
+    click.echo(json.dumps({"error": "invalid-arguments", "reason": str(error)}))
+    return 1
+
+
+def _expired(error: log.CursorExpired) -> int:
+    click.echo(json.dumps({"error": "cursor-expired", "head": error.head, "oldest": error.oldest}))
+    return EXPIRED
 
 
 @click.command("tail")
@@ -111,6 +138,13 @@ def tail(after: str | None, for_ms: int | None) -> int:
     async def follow() -> int:
         async with reading(root) as reader:
             cursor = after or ("0.0" if reader is None else await log.head(reader))
+            try:
+                if after is not None and reader is not None:
+                    await log.after(reader, after, 1)
+            except log.CursorExpired as error:
+                return _expired(error)
+            except InvalidValue as error:
+                return _malformed(error)
         if starter.running(root) is None:
             return 0
         deadline = None if for_ms is None else time.monotonic() + for_ms / 1000
