@@ -9,7 +9,7 @@ import time
 import click
 
 from perdure.base.text import printable
-from perdure.cli.agents_kit import PENDING, as_json, client, request_id, told, wait_for, wait_ms
+from perdure.cli.agents_kit import PENDING, Strict, as_json, client, request_id, told, wait_for, wait_ms
 from perdure.subagents import starter
 from perdure.subagents.client import reading
 from perdure.subagents.doctor import examine
@@ -19,7 +19,7 @@ from perdure.subagents.pruning import disk_bytes
 RESTART_SECONDS = 600.0
 
 
-@click.command("prune")
+@click.command("prune", cls=Strict)
 @click.argument("to", required=False)
 @click.option("--older-than", type=float, default=0.0, help="Only those that ended so many days ago.")
 @request_id
@@ -42,7 +42,7 @@ def prune(to: str | None, older_than: float, request: str | None, wait_ms: int, 
     return told(outcome, as_json)
 
 
-@click.command("restart")
+@click.command("restart", cls=Strict)
 @as_json
 def restart(as_json: bool) -> int:
     """Let a new orchestrator take over, with what is installed now. Hosts go on and are adopted: nothing is cut off."""
@@ -70,7 +70,7 @@ def restart(as_json: bool) -> int:
     return wait_for(replace())
 
 
-@click.command("doctor")
+@click.command("doctor", cls=Strict)
 @as_json
 def doctor(as_json: bool) -> int:
     """Look for what needs a hand. Read-only; exits with 1 where there is something."""

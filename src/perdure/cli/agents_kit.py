@@ -11,9 +11,11 @@ from typing import Any, TypeVar
 
 import click
 
-from perdure.base.errors import InvalidValue
+from perdure.base.errors import Error, InvalidValue
 from perdure.base.text import printable
+from perdure.cli.failure import exit_code
 from perdure.subagents.client import Client, Outcome
+from perdure.subagents.names import check_session, is_session
 from perdure.subagents.paths import StateRoot
 
 T = TypeVar("T")
@@ -24,9 +26,46 @@ request_id = click.option("--request", help="A name for this request: asked agai
 wait_ms = click.option("--wait-ms", default=60_000, show_default=True, type=click.IntRange(0), help="For the decision.")
 
 
+class Strict(click.Command):
+    """A command that takes no option twice, and with `--json` says also what it refuses as JSON on standard output."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        as_json = "--json" in args
+        try:
+            if not ctx.resilient_parsing:
+                self._once(ctx, list(args))
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if not as_json:
+                raise
+            click.echo(json.dumps({"error": "invalid-arguments", "reason": error.format_message()}))
+            raise click.exceptions.Exit(error.exit_code) from error
+
+    def _once(self, ctx: click.Context, args: list[str]) -> None:
+        _, _, order = self.make_parser(ctx).parse_args(args)
+        for param in self.params:
+            if isinstance(param, click.Option) and not param.multiple and order.count(param) > 1:
+                raise click.UsageError(f"{param.opts[0]} is given {order.count(param)} times", ctx)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except Error as error:
+            if not ctx.params.get("as_json"):
+                raise
+            found: dict[str, Any] = {"error": error.code, "reason": error.what}
+            if "request" in ctx.params:
+                found = {"request": ctx.params["request"], "applied": False, **found}
+            click.echo(json.dumps({**found, **({"hint": error.hint} if error.hint else {})}, ensure_ascii=False))
+            return exit_code(error)
+
+
 def client(*, listed: str | None = None) -> Client:
-    """This command as a sender."""
-    return Client(StateRoot(), sender(), listed=listed or os.environ.get("PERDURE_SESSION") or None)
+    """This command as a sender. A session that is named must have a name; an inherited one without is left out."""
+    if listed is not None:
+        return Client(StateRoot(), sender(), listed=check_session(listed))
+    inherited = os.environ.get("PERDURE_SESSION", "")
+    return Client(StateRoot(), sender(), listed=inherited if is_session(inherited) else None)
 
 
 def sender() -> str:

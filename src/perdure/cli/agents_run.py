@@ -10,13 +10,13 @@ import click
 
 from perdure.base.errors import InvalidValue
 from perdure.base.text import printable
-from perdure.cli.agents_kit import as_json, client, request_id, text_of, told, wait_for, wait_ms
+from perdure.cli.agents_kit import Strict, as_json, client, request_id, text_of, told, wait_for, wait_ms
 from perdure.subagents.discovery import discover
 from perdure.subagents.intake.run import check_agents
 from perdure.subagents.spec import check_labels, parse_run
 
 
-@click.command("list")
+@click.command("list", cls=Strict)
 @click.option("--cwd", default=".", help="The folder whose agents count.")
 @as_json
 def list_(cwd: str, as_json: bool) -> None:
@@ -37,7 +37,7 @@ def list_(cwd: str, as_json: bool) -> None:
         click.echo(printable(f"problem: {one.problem}"), err=True)
 
 
-@click.command("run")
+@click.command("run", cls=Strict)
 @click.option("--agent", help="Who does it.")
 @click.option("--task", help="What is to be done; @file reads a file.")
 @click.option("--key", help="The call's name in its workflow.")

@@ -6,15 +6,28 @@ from typing import Any
 import click
 
 from perdure.base.errors import InvalidValue
-from perdure.cli.agents_kit import CODES, as_json, client, reply_of, request_id, text_of, told, wait_for, wait_ms
+from perdure.cli.agents_kit import (
+    CODES,
+    Strict,
+    as_json,
+    client,
+    reply_of,
+    request_id,
+    text_of,
+    told,
+    wait_for,
+    wait_ms,
+)
 from perdure.subagents import starter
 from perdure.subagents.client import Client, Outcome
 from perdure.subagents.paths import StateRoot
 
 KINDS = ("steer", "notify", "follow-up", "answer", "model")
+ONLY = {"qid": ("answer",), "rev": ("answer",), "model": ("model", "follow-up")}
+"""Options that mean something with these kinds alone."""
 
 
-@click.command("send")
+@click.command("send", cls=Strict)
 @click.argument("kind", type=click.Choice(KINDS))
 @click.option("--to", multiple=True, help="<workflow>/<key>; several for all kinds but answer.")
 @click.option("--message", help="The text; @file reads a file.")
@@ -30,6 +43,11 @@ def send(
 ) -> int:
     """Tell a subagent something."""
     body = {name: value for name, value in given.items() if value}
+    for name in body:
+        if kind not in ONLY.get(name, KINDS):
+            raise InvalidValue(f"--{name} goes with {' and '.join(ONLY[name])}, not with {kind}")
+    if kind == "model" and message is not None:
+        raise InvalidValue("a model send carries no message")
     if "replaces" in body:
         body["replaces"] = list(body["replaces"])
         if len(to) > 1:
@@ -67,7 +85,7 @@ async def _to_all(
     ]
 
 
-@click.command("stop")
+@click.command("stop", cls=Strict)
 @click.argument("to")
 @request_id
 @wait_ms
@@ -77,7 +95,7 @@ def stop(to: str, request: str | None, wait_ms: int, as_json: bool) -> int:
     return told(wait_for(client().ask("stop", {"to": to}, request=request, wait=wait_ms / 1000)), as_json)
 
 
-@click.command("drain")
+@click.command("drain", cls=Strict)
 @click.argument("to", required=False)
 @wait_ms
 @as_json
@@ -86,7 +104,7 @@ def drain(to: str | None, wait_ms: int, as_json: bool) -> int:
     return told(wait_for(client().ask("drain", {"to": to} if to else {}, wait=wait_ms / 1000)), as_json)
 
 
-@click.command("stop-all")
+@click.command("stop-all", cls=Strict)
 @wait_ms
 @as_json
 def stop_all(wait_ms: int, as_json: bool) -> int:
@@ -94,7 +112,7 @@ def stop_all(wait_ms: int, as_json: bool) -> int:
     return told(wait_for(client().ask("stop-all", {}, wait=wait_ms / 1000)), as_json)
 
 
-@click.command("resume")
+@click.command("resume", cls=Strict)
 @click.argument("to", required=False)
 @wait_ms
 @as_json
@@ -103,7 +121,7 @@ def resume(to: str | None, wait_ms: int, as_json: bool) -> int:
     return told(wait_for(client().ask("resume", {"to": to} if to else {}, wait=wait_ms / 1000)), as_json)
 
 
-@click.command("start")
+@click.command("start", cls=Strict)
 def start() -> int:
     """Start the orchestrator if something waits for it. Silent otherwise."""
     root = StateRoot()

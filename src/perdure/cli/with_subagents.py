@@ -1,6 +1,7 @@
 """A session whose agent has the `subagents` tool: told of its work while the command runs."""
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
@@ -19,6 +20,7 @@ async def beside(harness: Harness) -> AsyncIterator[None]:
     """Install the tool, and deliver what subagents have to say."""
     harness.agent.registry.install(subagents_tool())
     session, home = await parent_id(harness.session), StateRoot()
+    os.environ["PERDURE_SESSION"] = session  # for its processes: what they start is listed with it
     if held := await live_workflows(home, session, held=True):
         note(f"held since this session was left: {', '.join(held)} (`perdure agents resume` goes on with them)")
     async with deliver_notices(harness):

@@ -11,6 +11,7 @@ from perdure import InvalidValue
 DIGITS: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 """Crockford's base 32: in code point order, and without letters that are read as others."""
 REQUEST_LENGTH: Final = 124
+SESSION_LENGTH: Final = 200
 
 
 class Address(NamedTuple):
@@ -45,6 +46,20 @@ def check_request_id(request: object) -> str:
             hint=f"1 to {REQUEST_LENGTH} characters: a letter or digit, then letters, digits and . _ : -",
         )
     return request
+
+
+def is_session(name: object) -> bool:
+    """Whether that can be the name of a session: printable characters, 200 at most."""
+    return isinstance(name, str) and 0 < len(name) <= SESSION_LENGTH and name.isprintable() and bool(name.strip())
+
+
+def check_session(name: object) -> str:
+    """A session's name. Raises `InvalidValue`."""
+    if not isinstance(name, str) or not is_session(name):
+        raise InvalidValue(
+            f"invalid-session: {name!r:.200}", hint=f"the name of a session: at most {SESSION_LENGTH} characters"
+        )
+    return name
 
 
 @cache

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure import Extension, Harness, Registry, Settings, StorageInUse, TaskTransaction, __version__
+from perdure import Error, Extension, Harness, Registry, Settings, StorageInUse, TaskTransaction, __version__
 from perdure.base.clock import Clock
 from perdure.subagents import spool
 from perdure.subagents.engine.call_task import CallGeneration
@@ -23,6 +23,7 @@ from perdure.subagents.engine.script_task import Released, ScriptRun
 from perdure.subagents.engine.scripts import Evaluators
 from perdure.subagents.engine.workflow_task import WorkflowRun
 from perdure.subagents.evaluator.process import ProcessEvaluators
+from perdure.subagents.events import counters
 from perdure.subagents.file_changes import file_changes
 from perdure.subagents.intake.decision import Reply
 from perdure.subagents.intake.engine import Engine
@@ -33,6 +34,7 @@ from perdure.subagents.pokes import Poked
 from perdure.subagents.processes import me
 from perdure.subagents.protocol import PROTOCOL
 from perdure.subagents.pruning import decide_prune, delete_pruned
+from perdure.subagents.retention import COMPACT_SECONDS, compact
 from perdure.subagents.starter import OrchestratorCard
 from perdure.subagents.state import InEffect, InEffectDoc
 
@@ -78,9 +80,13 @@ class Orchestrator:
         self.root.bin.mkdir(exist_ok=True, mode=0o700)
         spool.write_durably(self.root.about, msgspec.json.encode(self._about()))
         self.intake.decides("prune", self._prune)
+        async with self.harness.session.transaction() as tx:
+            await counters(tx)  # a head that was told stays one of this log
         await self._stack.enter_async_context(self.server)
         deleting = asyncio.create_task(self._delete(), name="agents prune")
         self._stack.callback(deleting.cancel)
+        compacting = asyncio.create_task(self._compact(), name="agents events")
+        self._stack.callback(compacting.cancel)
         sweeping = asyncio.create_task(sweep(self.orchestration), name="agents sweep")
         self._stack.callback(sweeping.cancel)
         await self._record_settings()
@@ -114,6 +120,15 @@ class Orchestrator:
                 self.orchestration.report("agents prune", error)
             self._buried.clear()
             self._woken.set()
+
+    async def _compact(self) -> None:
+        """Drop old events, now and once an hour."""
+        while True:
+            try:
+                await compact(self.harness.session, self.orchestration.config.current.k.event_retention_ms)
+            except (Error, OSError) as failure:
+                self.orchestration.report("agents events", failure)
+            await asyncio.sleep(COMPACT_SECONDS)
 
     def _about(self) -> OrchestratorCard:
         pid, started = me()

@@ -15,7 +15,7 @@ from perdure.subagents.discovery import Found, discover
 from perdure.subagents.events import append_event
 from perdure.subagents.intake.decision import NotYet, Rejected, Reply, target_workflow
 from perdure.subagents.intake.engine import Engine
-from perdure.subagents.names import new_workflow_id
+from perdure.subagents.names import check_session, new_workflow_id
 from perdure.subagents.paths import StateRoot
 from perdure.subagents.pins import PinFailed, pin, pin_file, pinned
 from perdure.subagents.spec import Launch, agents_named, check_labels, could_use, parse_run
@@ -47,6 +47,8 @@ async def prepare(root: StateRoot, sent: Sent) -> Prepared:
 def _prepare(root: StateRoot, sent: Sent) -> Prepared:
     body = {name: value for name, value in sent.body.items() if name not in ("labels", "to")}
     labels = check_labels(sent.body.get("labels", {}))
+    if sent.listed is not None:
+        check_session(sent.listed)
     launch = parse_run(body, "/")
     if not os.path.isdir(launch.cwd):
         raise PinFailed(f"pin-failed: {launch.cwd}: no such folder")

@@ -81,6 +81,8 @@ class Server:
                 await self._answer(json.loads(line), reader, writer)
         except (ConnectionError, ValueError, asyncio.LimitOverrunError):
             pass  # the client is gone, or does not speak our language
+        except asyncio.CancelledError:
+            pass  # this orchestrator ends
         finally:
             self._streams.discard(task)
             writer.close()
