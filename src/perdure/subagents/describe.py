@@ -21,7 +21,7 @@ async def describe(reader: rows.Reader | None, root: StateRoot, name: str) -> di
         if gone is not None:
             return _pruned(gone)
     if request is None or request.decided is None:
-        recorded = _recorded(root, name)
+        recorded = spool.is_recorded(root, name)
         return {"id": name, "state": "pending" if recorded or request else "absent"}
     if not request.applied:
         return {"id": name, "state": "rejected", **_request(request), **request.reply}
@@ -29,17 +29,6 @@ async def describe(reader: rows.Reader | None, root: StateRoot, name: str) -> di
         return {"id": name, "state": "applied", **_request(request), **request.reply}
     assert reader is not None
     return {**_request(request), **await describe(reader, root, request.wid)}
-
-
-def _recorded(root: StateRoot, name: str) -> bool:
-    """Whether a request of that id waits in the inbox."""
-    for folder in spool.senders(root):
-        try:
-            if any(found.sent is not None and found.sent.request == name for found in spool.waiting(root, folder)):
-                return True
-        except FileNotFoundError:
-            continue  # its sender is over
-    return False
 
 
 def _request(request: Request) -> dict[str, Any]:

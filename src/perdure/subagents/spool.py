@@ -119,6 +119,17 @@ def any_waiting(root: StateRoot) -> bool:
     return any(True for folder in senders(root) for _ in waiting(root, folder))
 
 
+def is_recorded(root: StateRoot, request: str) -> bool:
+    """Whether a request of that id waits for its decision."""
+    for folder in senders(root):
+        try:
+            if any(found.sent is not None and found.sent.request == request for found in waiting(root, folder)):
+                return True
+        except FileNotFoundError:
+            continue  # its sender is over
+    return False
+
+
 def is_over(folder: str) -> bool:
     """Whether the process that a folder belongs to has ended: nothing will be recorded in it any more."""
     pid, _, rest = folder.rpartition("~")[2].partition(".")

@@ -72,6 +72,11 @@ class EngineFacade:
             if call is not None:
                 await poke(tx, call)
 
+    def known_model(self, model: str) -> str:
+        if model in self._orchestration.config.current.pools:
+            raise Rejected("pool-unavailable", detail="pools are not available yet; name a model")
+        return self._known(model)
+
     def _known(self, name: str) -> str:
         try:
             return parse_model(name).name
@@ -80,9 +85,7 @@ class EngineFacade:
 
     async def reserve_model(self, tx: TaskTransaction, call: Call, model: str) -> str:
         config = self._orchestration.config.current
-        if model in config.pools:
-            raise Rejected("pool-unavailable", detail="pools are not available yet; name a model")
-        chosen = self._known(model)
+        chosen = self.known_model(model)
         if call.exec is None:
             return chosen
         if any(one.kind == "model" for one in call.deliveries) or call.wanted is not None:

@@ -14,9 +14,9 @@ from perdure.subagents.names import generation_of
 from perdure.subagents.notices import put_notice, resolve_notices
 from perdure.subagents.state import (
     Call,
+    Delivery,
     EndedDoc,
     LiveDoc,
-    Request,
     RequestDoc,
     Result,
     ResultDoc,
@@ -49,39 +49,39 @@ async def seal(tx: TaskTransaction, wid: str, key: str, generation: int, draft: 
     await resolve_notices(tx, wid, "ended", key=key, kinds=("question", "stall", "conflict", "shared"))
     if result.status == "unknown":
         await put_notice(tx, workflow, "unknown", f"{name}: {result.error}", key=key, detail=str(generation))
-    left = _left_over(call, result.status)
+    follow_ups = _left_over(call, result.status)
     await rows.put_call(tx, call)
     await rows.put_workflow(tx, workflow)
-    if left is not None:
-        opening = opening_text(call, left.text)
-        taken = [one.request for one in (*call.deliveries, left)]
-        call.notes, call.deliveries = [], []
-        opened = await open_generation(tx, workflow, call, opening=opening, request=left.request, model=left.model)
-        for request in taken:
-            await _went_into(tx, request, call, opened)
+    if follow_ups:
+        await _reopen(tx, workflow, call, follow_ups)
     elif workflow.status != "running":
         await _end_of_late_work(tx, workflow, call)
     return result.status
 
 
-async def _went_into(tx: TaskTransaction, request: str, call: Call, generation: int) -> None:
-    """Whoever asks again about a follow-up is told where it came to be."""
-    found: Request | None = await rows.read(tx, RequestDoc, request)
-    if found is not None:
-        found.reply = {**found.reply, "generation": generation, "call": generation_of(call.wid, call.key, generation)}
-        await rows.write(tx, RequestDoc, request, found)
+def _left_over(call: Call, status: str) -> list[Delivery]:
+    """What was accepted and not taken: notes wait for the next follow-up, and follow-ups open the next generation."""
+    call.notes += [one.text for one in call.deliveries if one.kind == "notify"]
+    follow_ups = [one for one in call.deliveries if one.kind == "follow-up" and status != "stopped"]
+    call.deliveries = []
+    return follow_ups
 
 
-def _left_over(call: Call, status: str) -> Any:
-    """What was accepted and not taken: notes wait for the next follow-up, and a follow-up opens the next generation."""
-    notes = [one.text for one in call.deliveries if one.kind == "notify"]
-    call.notes += notes
-    follow_ups = [one for one in call.deliveries if one.kind == "follow-up"]
-    if status == "stopped" or not follow_ups:
-        call.deliveries = []
-        return None
-    call.deliveries = follow_ups[:-1]  # the last one opens, with the earlier ones before it
-    return follow_ups[-1]
+async def _reopen(tx: TaskTransaction, workflow: Workflow, call: Call, follow_ups: list[Delivery]) -> None:
+    """The next generation, with follow-ups that this one did not take; whoever asks for them again is told of it."""
+    *earlier, last = follow_ups
+    call.deliveries = earlier
+    opening = opening_text(call, last.text)
+    call.notes, call.deliveries = [], []
+    models = [one.model for one in follow_ups if one.model is not None]
+    model = models[-1] if models else None
+    generation = await open_generation(tx, workflow, call, opening=opening, request=last.request, model=model)
+    for one in follow_ups:
+        request = await rows.read(tx, RequestDoc, one.request)
+        if request is not None:
+            went = {"generation": generation, "call": generation_of(call.wid, call.key, generation)}
+            request.reply = {**request.reply, **went}
+            await rows.write(tx, RequestDoc, one.request, request)
 
 
 async def _end_of_late_work(tx: TaskTransaction, workflow: Workflow, call: Call) -> None:

@@ -19,6 +19,14 @@ class Rejected(Exception):
         self.details = details
 
 
+class UnknownWorkflow(Rejected):
+    """Nothing is known under that name, unless a run of it is on its way."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no workflow {name!r:.200}")
+        self.name = name
+
+
 class NotYet(Exception):
     """It cannot be decided now, and is taken up again: what it needs has not come, or the machine is short of
     something."""
@@ -33,7 +41,7 @@ async def target_workflow(tx: TaskTransaction, name: str) -> Workflow:
         raise Rejected(f"workflow {name} was pruned")
     request = await rows.read(tx, RequestDoc, name)
     if request is None or request.kind != "run":
-        raise Rejected(f"there is no workflow {name!r:.200}")
+        raise UnknownWorkflow(name)
     if request.decided is None:
         raise NotYet(f"the run {name} is not decided yet")
     if request.wid is None:

@@ -35,6 +35,10 @@ class Engine(Protocol):
         """Dispatch again, and go on with a parked one."""
         ...
 
+    def known_model(self, model: str) -> str:
+        """The full name of a model. Raises `Rejected` with `unknown-model` or `pool-unavailable`."""
+        ...
+
     async def reserve_model(self, tx: TaskTransaction, call: Call, model: str) -> str:
         """Choose the model of a switch and reserve its slot; returns the one chosen. Raises `Rejected` with
         `unknown-model`, `provider-full`, `switch-pending` or `call-starting`."""

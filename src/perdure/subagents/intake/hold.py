@@ -32,7 +32,10 @@ async def decide_stop(tx: TaskTransaction, sent: Sent, engine: Engine) -> Reply:
 
 async def decide_hold(tx: TaskTransaction, sent: Sent, engine: Engine) -> Reply:
     """Hold the workflows that exist now. `stop-all` and `pause` also cut off what runs; nothing is sealed."""
-    found = [one for one in await _in_scope(tx, sent) if not one.held or sent.kind != "drain"]
+    scope = await _in_scope(tx, sent)
+    if sent.body.get("to") and scope[0].status not in ("running", "parked") and not scope[0].open:
+        raise Rejected(f"terminal:{scope[0].status}", wid=scope[0].wid)
+    found = [one for one in scope if not one.held or sent.kind != "drain"]
     for workflow in found:
         await engine.hold(tx, workflow, fence=sent.kind != "drain")
         await append_event(tx, "held", workflow=workflow, by=sent.sender, how=sent.kind)

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
-from perdure import Document, Harness, TaskTransaction, document_family
+from perdure import Document, Harness, InvalidValue, TaskTransaction, document_family
 from perdure.subagents import rows, spool
 from perdure.subagents.digest import request_digest
-from perdure.subagents.intake.decision import NotYet, Rejected, Reply
+from perdure.subagents.intake.decision import NotYet, Rejected, Reply, UnknownWorkflow
 from perdure.subagents.intake.engine import Engine
 from perdure.subagents.intake.hold import decide_hold, decide_resume, decide_stop
 from perdure.subagents.intake.run import Prepared, decide_revise, decide_run, prepare
@@ -154,10 +154,10 @@ class Intake:
         try:
             if sent is None:
                 await self._skip(recorded, recorded.problem)
+            elif problem := _unusable(sent.request):
+                await self._skip(recorded, problem)
             else:
-                check_request_id(sent.request)
-                prepared = await prepare(self._root, sent)
-                await self._commit(recorded, sent, prepared)
+                await self._commit(recorded, sent, await prepare(self._root, sent))
         except NotYet as error:
             self._retry = True
             if str(recorded.path) not in self._garbage:
@@ -177,13 +177,25 @@ class Intake:
                 await tx.set(SenderDoc, None, recorded.number, key=recorded.folder)
                 if await rows.read(tx, RequestDoc, sent.request) is not None:
                     return  # decided before: a retry, or another content under its name, which its sender is told
-                reply = await self._apply(tx, sent, prepared)
+                reply = await self._applied(tx, sent, prepared)
                 await rows.write(tx, RequestDoc, sent.request, _decided(tx, sent, digest, True, reply))
         except Rejected as refusal:
+            if isinstance(refusal, UnknownWorkflow) and await asyncio.to_thread(
+                spool.is_recorded, self._root, refusal.name
+            ):
+                raise NotYet(f"the run {refusal.name} is not decided yet") from refusal
             reply = {"reason": refusal.reason, **refusal.details}
             async with self._harness.session.transaction() as tx:
                 await tx.set(SenderDoc, None, recorded.number, key=recorded.folder)
                 await rows.write(tx, RequestDoc, sent.request, _decided(tx, sent, digest, False, reply))
+
+    async def _applied(self, tx: TaskTransaction, sent: Sent, prepared: Prepared) -> Reply:
+        """What cannot be understood is refused like what cannot be done: it must not hold up the others."""
+        try:
+            return await self._apply(tx, sent, prepared)
+        except (InvalidValue, TypeError, AttributeError, LookupError) as error:
+            self._report("inbox", error)
+            raise Rejected(f"it cannot be understood: {error}") from error
 
     async def _apply(self, tx: TaskTransaction, sent: Sent, prepared: Prepared) -> Reply:
         if sent.kind == "run":
@@ -209,6 +221,15 @@ class Intake:
         for waiter in self._waiters.pop(request.request, []):
             if not waiter.done():
                 waiter.set_result(request)
+
+
+def _unusable(request: str) -> str:
+    """What is wrong with a request's id, if something is."""
+    try:
+        check_request_id(request)
+    except InvalidValue as error:
+        return str(error)
+    return ""
 
 
 def _decided(tx: TaskTransaction, sent: Sent, digest: str, applied: bool, reply: Reply) -> Request:

@@ -64,17 +64,20 @@ async def _notify(tx: TaskTransaction, sent: Sent, call: Call) -> Reply:
 
 
 async def _follow_up(tx: TaskTransaction, sent: Sent, workflow: Workflow, call: Call, engine: Engine) -> Reply:
-    model = sent.body.get("model")
+    model, more = sent.body.get("model"), {}
+    if model is not None:
+        model = engine.known_model(model)
+        more = {"model": model, "effect": "next-generation"}
     if call.phase != "sealed":
         _queue(call, sent, tx.now_millis / 1000, model=model)  # the model goes with the message, or not at all
         await poke(tx, call)
-        return {"delivery": "forwarded", "call": _generation(call)}
+        return {"delivery": "forwarded", "call": _generation(call), **more}
     if any(one.kind == "notify" for one in call.deliveries):
         raise NotYet("what became of an accepted notify is not known yet")
     opening = opening_text(call, sent.body["message"])
     call.notes, call.deliveries = [], []
     generation = await engine.open_generation(tx, workflow, call, opening=opening, request=sent.request, model=model)
-    return {"generation": generation, "call": generation_of(call.wid, call.key, generation)}
+    return {"generation": generation, "call": generation_of(call.wid, call.key, generation), **more}
 
 
 def opening_text(call: Call, message: str) -> str:
