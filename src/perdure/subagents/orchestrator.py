@@ -96,6 +96,8 @@ class Orchestrator:
         self.harness.on_wake(lambda wake: self._woken.set())
         watching = asyncio.create_task(self._watch_config(), name="agents config")
         self._stack.callback(watching.cancel)
+        hearing = asyncio.create_task(self._hear_senders(), name="agents inbox")
+        self._stack.callback(hearing.cancel)
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -149,6 +151,11 @@ class Orchestrator:
             await self._record_settings()
             if changed:
                 await self.intake.reconsider()
+
+    async def _hear_senders(self) -> None:
+        """Whoever recorded a request tells so itself, unless it died over that."""
+        async for _ in file_changes(self.root.nudge):
+            self.intake.nudge()
 
     async def _record_settings(self) -> None:
         """What is decided by, and what is wrong with the file: status shows it, whoever asks."""

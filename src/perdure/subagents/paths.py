@@ -32,6 +32,11 @@ class StateRoot:
         return self.path / "config.json"
 
     @property
+    def nudge(self) -> Path:
+        """Written anew whenever a request was recorded: the orchestrator hears of it also from senders that died."""
+        return self.path / "nudge"
+
+    @property
     def about(self) -> Path:
         """What the running orchestrator tells of itself: `OrchestratorCard` as JSON, replaced atomically."""
         return self.path / "orchestrator.json"

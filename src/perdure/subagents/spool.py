@@ -4,6 +4,7 @@ A request is recorded when its file is there: it then survives the sender and is
 next. Files of one sender are decided in the order of their numbers, and a gap holds the later ones back.
 """
 
+import contextlib
 import os
 import secrets
 import shutil
@@ -49,6 +50,7 @@ class Outbox:
         pid = os.getpid()
         name = f"{encoded(sender)[:80]}~{pid}.{start_time(pid)}.{secrets.token_hex(4)}"
         self.folder: Final = root.inbox / name
+        self._nudge: Final = root.nudge
         self._next = 1
 
     def record(self, sent: Sent) -> Path:
@@ -60,6 +62,8 @@ class Outbox:
         path = self.folder / f"{self._next:012d}.json"
         write_durably(path, msgspec.json.encode(sent))
         self._next += 1
+        with contextlib.suppress(OSError):
+            self._nudge.write_bytes(b"")
         return path
 
 

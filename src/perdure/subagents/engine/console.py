@@ -1,17 +1,20 @@
 """What a workflow's script printed."""
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 CONSOLE_BYTES: Final = 1024 * 1024
+CONTROL: Final = re.compile(r"[\\\x00-\x1f\x7f-\x9f\u2028\u2029]")
+"""What would end a line, or tell a terminal something."""
 FULL: Final = "the log is full: nothing more is kept"
 
 
 class Console:
-    """A file of lines: time, incarnation, level, text with its line ends escaped. At most `CONSOLE_BYTES`, then one
-    line says so."""
+    """A file of lines: time, incarnation, level, text with its control characters escaped. At most `CONSOLE_BYTES`,
+    then one line says so."""
 
     def __init__(self, path: Path, incarnation: int, now: Callable[[], float]) -> None:
         self._path = path
@@ -24,7 +27,7 @@ class Console:
         if self._full:
             return
         time = datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="milliseconds")
-        escaped = text.replace("\\", "\\\\").replace("\r", "\\r").replace("\n", "\\n")
+        escaped = CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
         content = f"{time} {self._incarnation} {level} {escaped}\n".encode("utf-8", "backslashreplace")
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
