@@ -4,7 +4,7 @@ from typing import Any
 
 from perdure import Next, TaskId, TaskRun, phase, task
 from perdure.subagents import rows
-from perdure.subagents.engine.proposing import as_shown, proposed_result, propose
+from perdure.subagents.engine.proposing import as_shown, propose, proposed_result
 from perdure.subagents.engine.recovery import seal_lost
 from perdure.subagents.engine.sealing import end_workflow
 from perdure.subagents.spec import with_previous
