@@ -1,5 +1,6 @@
 """Specs of calls and of runs, strictly: an unknown field is an error, and all that is wrong is told at once."""
 
+import json
 import os
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
@@ -38,8 +39,13 @@ FORMS: Final = "give one of: agent with task, tasks, chain, workflow (a file), s
 LONGEST_KEY: Final = 200
 LABELS: Final = 32
 LABEL_BYTES: Final = 4096
-NOT_YET: Final = {"isolation": ("worktree",), "context": ("fork",)}
-"""Values that are part of the form and are not available yet."""
+NOT_YET: Final[dict[str, tuple[Any, str]]] = {
+    "isolation": ("worktree", "make the worktree before, and name it as cwd"),
+    "context": ("fork", "put what it has to know into the task"),
+    "writer": (True, "leave it out; let those that edit the same files run in a chain, or each in a cwd of its own"),
+}
+"""Values that are part of the form and are not available yet, and what to do instead."""
+NO_POOLS: Final = "pools of models are not available yet; name one model, as provider/id"
 
 Form = Literal["single", "tasks", "chain", "script"]
 
@@ -80,9 +86,9 @@ def check_call(spec: Any, *, step: bool = False) -> list[str]:
             problems += [f"{name}: {problem}" for problem in check(spec[name])]
         elif name in spec:
             problems.append(f"{name}: null says nothing; leave it out")
-    for name, values in NOT_YET.items():
-        if spec.get(name) in values:
-            problems.append(f"{name}: {spec[name]!r} is not available yet")
+    for name, (value, instead) in NOT_YET.items():
+        if type(spec.get(name)) is type(value) and spec[name] == value:
+            problems.append(f"{name}: {json.dumps(value)} is not available yet: {instead}")
     return problems
 
 
@@ -96,7 +102,7 @@ def _path(value: Any) -> list[str]:
 
 def _model(value: Any) -> list[str]:
     if isinstance(value, str) and value.strip() and not any(mark in value for mark in "/: \t\n"):
-        return [f"{_shown(value)} names no provider; pools of models are not available yet"]
+        return [f"{_shown(value)} names no provider; {NO_POOLS}"]
     try:
         parse_model(value)
     except InvalidValue as error:

@@ -18,7 +18,7 @@ Reason = Literal["unconfirmed-stop", "provider-exhausted", "writer-lock", "lease
 LIVE: Final = ("running", "parked")
 
 
-class Usage(msgspec.Struct, kw_only=True, omit_defaults=True):
+class Usage(msgspec.Struct, kw_only=True):
     """Tokens (cache reads and writes count as input) and US dollars."""
 
     input: int = 0
@@ -104,6 +104,10 @@ class Call(msgspec.Struct, kw_only=True):
     opening_request: str = ""
     """Under what request id it is handed over."""
     phase: Phase = "queued"
+    proposed: int = 0
+    """The generation whose result the workflow is given: a follow-up opens later ones."""
+    retiring: bool = False
+    """A revision takes the place of what runs: it ends without a result."""
     task: int = 0
     """The task that runs the generation."""
     exec: str | None = None
@@ -232,6 +236,9 @@ class Pins(msgspec.Struct, kw_only=True):
     path: str | None = None
     args: Any = None
     inputs: dict[str, str] = {}
+    """Digests by name."""
+    input_paths: dict[str, str] = {}
+    """Where they were read, and are read again for a revision."""
     agents: dict[str, Any] = {}
     """Definitions by name."""
     warnings: list[str] = []

@@ -17,6 +17,7 @@ from perdure.subagents.names import call_of, execution_id
 from perdure.subagents.notices import put_notice
 from perdure.subagents.pokes import poke
 from perdure.subagents.protocol import Evidence, Launch
+from perdure.subagents.spec import NO_POOLS
 from perdure.subagents.state import (
     Call,
     Execution,
@@ -112,7 +113,7 @@ def model_for(config: AgentsConfig, call: Call, pins: Pins) -> ModelName:
     named = (call.spec.get("model"), agent.get("model"), config.default_model)
     for name in (call.wanted, call.model, *named):
         if name in config.pools:
-            raise InvalidValue(f"{name} is a pool, and pools are not available yet", hint="name a model")
+            raise InvalidValue(f"{name} is a pool: {NO_POOLS}")
         if name:
             found = parse_model(name)
             thinking = next((level for one in named if one and (level := _thinking(one, found.name))), None)

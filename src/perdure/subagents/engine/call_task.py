@@ -318,10 +318,10 @@ class CallGeneration:
         async with run.transaction() as tx:
             workflow, call = await self._rows(tx)
             await resolve_notices(tx, self.wid, "ended", key=self.key, kinds=("unknown",), detail="fence")
-            if call.generation == self.generation and call.revision == workflow.revision:
-                await seal(tx, self.wid, self.key, self.generation, {"status": "stopped", "error": "stopped"})
-            elif call.generation == self.generation:
+            if call.generation == self.generation and call.retiring:
                 await retire(tx, workflow, call)
+            elif call.generation == self.generation:
+                await seal(tx, self.wid, self.key, self.generation, {"status": "stopped", "error": "stopped"})
             for execution in await admission.executions(tx):
                 if (execution.wid, execution.key) == (self.wid, self.key):
                     await admission.release(tx, orchestration.config.current, execution)

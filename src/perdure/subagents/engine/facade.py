@@ -14,6 +14,7 @@ from perdure.subagents.model_names import parse_model
 from perdure.subagents.names import call_of
 from perdure.subagents.notices import resolve_notices
 from perdure.subagents.pokes import poke
+from perdure.subagents.spec import NO_POOLS
 from perdure.subagents.state import Call, CallDoc, EndedDoc, ExecutionDoc, ExhaustedDoc, LiveDoc, Workflow, recent_key
 
 
@@ -74,7 +75,7 @@ class EngineFacade:
 
     def known_model(self, model: str) -> str:
         if model in self._orchestration.config.current.pools:
-            raise Rejected("pool-unavailable", detail="pools are not available yet; name a model")
+            raise Rejected("pool-unavailable", detail=NO_POOLS)
         return self._known(model)
 
     def _known(self, name: str) -> str:
@@ -109,6 +110,8 @@ class EngineFacade:
         before = {workflow.task} if workflow.task else set()
         for key in workflow.open:
             call = await rows.need(tx, CallDoc, call_of(workflow.wid, key))
+            call.retiring = True
+            await rows.put_call(tx, call)
             before.add(call.task)
         live = sorted(id for id in before if tx.live_task(TaskId(id)) is not None)
         for id in live:

@@ -35,7 +35,7 @@ def begin_generation(call: Call) -> None:
     call.usage, call.status, call.started, call.gate = Usage(), None, None, None
     call.phase, call.attempt, call.launch, call.losses, call.active_ms = "queued", 1, 0, 0, 0
     call.asked, call.question, call.last_fence, call.waiting = {}, None, None, None
-    call.hibernated, call.queued = False, 0
+    call.hibernated, call.queued, call.retiring = False, 0, False
 
 
 def generation_task(call: Call) -> Any:

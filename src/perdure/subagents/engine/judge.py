@@ -39,7 +39,7 @@ def judge(
     loss_bound: int = 5,
 ) -> Verdict:
     """In the order of precedence: stop, timeout, budget, an open question alone, a report, accepted text, a cut `once`
-    call, an error that stands, a loss. `forgiven`: it was ended from outside, which is no loss of the call."""
+    call, an error that asking again does not mend, a loss. `forgiven`: it was ended from outside, which is no loss of the call."""
     if stopped:
         return Verdict(outcome="sealed", status="stopped")
     if timed_out:
@@ -55,9 +55,12 @@ def judge(
     if once and evidence.unfinished:
         names = ", ".join(evidence.unfinished)
         return Verdict(outcome="sealed", status="unknown", error=f"cut off while these ran, and not run again: {names}")
+    told = _told_by_provider(evidence)
+    if told is not None:
+        return told
     if (not evidence.marker and launches < LAUNCHES) or forgiven:
         return Verdict(outcome="again")  # it had not begun, or somebody else ended it: nothing is lost
-    return _erred(evidence, schema, losses, loss_bound)
+    return _lost(evidence, schema, losses, loss_bound)
 
 
 def _reported(report: dict[str, Any], text: str) -> Verdict:
@@ -68,14 +71,18 @@ def _reported(report: dict[str, Any], text: str) -> Verdict:
     return Verdict(outcome="sealed", status=status, output=output, data=report["data"], error=error)
 
 
-def _erred(evidence: Evidence, schema: bool, losses: int, loss_bound: int) -> Verdict:
+def _told_by_provider(evidence: Evidence) -> Verdict | None:
+    """What an error means that asking again does not mend; None for one that it may, and for none."""
+    if not evidence.settled or not evidence.error:
+        return None
+    error, meaning = evidence.error[:ERROR_LENGTH], meaning_of(evidence.error, evidence.error_code)
+    if meaning in ("fatal", "refusal", "overflow"):
+        return Verdict(outcome="sealed", status="failed", error=error)
+    return Verdict(outcome="again", exhausted=True, error=error) if meaning == "exhausted" else None
+
+
+def _lost(evidence: Evidence, schema: bool, losses: int, loss_bound: int) -> Verdict:
     error = (evidence.error or "")[:ERROR_LENGTH]
-    if evidence.settled and evidence.error:
-        meaning = meaning_of(evidence.error, evidence.error_code)
-        if meaning in ("fatal", "refusal", "overflow"):
-            return Verdict(outcome="sealed", status="failed", error=error)
-        if meaning == "exhausted":
-            return Verdict(outcome="again", exhausted=True, error=error)
     if losses + 1 >= loss_bound:
         text = f"lost ×{losses + 1}" + (f": {error}" if error else "")
         if schema:

@@ -54,7 +54,7 @@ async def propose(tx: TaskTransaction, workflow: Workflow, pins: Pins, spec: dic
     key = spec["key"]
     print_ = fingerprint(spec, pins.agents.get(spec["agent"]))
     call = await rows.call(tx, workflow.wid, key)
-    if call is not None and call.fingerprint == print_ and call.phase == "sealed" and call.status and call.generation:
+    if call is not None and await stands(tx, call, print_):
         call.revision = revision
         await rows.put_call(tx, call)
         return call
@@ -66,7 +66,7 @@ async def propose(tx: TaskTransaction, workflow: Workflow, pins: Pins, spec: dic
     else:
         begin_generation(call)
         call.agent, call.spec, call.fingerprint, call.model = spec["agent"], given, print_, None
-    call.revision = revision
+    call.revision, call.proposed = revision, call.generation
     call.opening, call.opening_request = spec["task"], f"task:{call.generation}"
     call.task = tx.create_task(CallGeneration(workflow.wid, key, call.generation))
     if key not in workflow.open:
@@ -75,12 +75,24 @@ async def propose(tx: TaskTransaction, workflow: Workflow, pins: Pins, spec: dic
     return call
 
 
-async def newest_result(reader: rows.Reader, workflow: Workflow, key: str) -> Result | None:
-    """What the call's newest generation ended with."""
+async def stands(reader: rows.Reader, call: Call, print_: str) -> bool:
+    """Whether a call has ended that is proposed again as it was: with its newest result, or, where a follow-up was
+    retired, with the one before. It is then the one that is shown."""
+    if call.fingerprint != print_ or call.phase != "sealed":
+        return False
+    for generation in (call.generation if call.status is not None else 0, call.proposed):
+        if generation and await rows.read(reader, ResultDoc, generation_of(call.wid, call.key, generation)) is not None:
+            call.proposed = generation
+            return True
+    return False
+
+
+async def proposed_result(reader: rows.Reader, workflow: Workflow, key: str) -> Result | None:
+    """What the call ended with in the generation that was proposed; follow-ups do not change it."""
     call = await rows.call(reader, workflow.wid, key)
     if call is None:
         return None
-    return await rows.read(reader, ResultDoc, generation_of(workflow.wid, key, call.generation))
+    return await rows.read(reader, ResultDoc, generation_of(workflow.wid, key, call.proposed or call.generation))
 
 
 def as_shown(result: Result) -> dict[str, Any]:

@@ -10,7 +10,7 @@ async def retire(tx: TaskTransaction, workflow: Workflow, call: Call) -> None:
     """The generation ends without a seal. What was sent to it is dropped, but for what was
     only to be known, and for follow-ups: the next generation takes them."""
     call.phase, call.status, call.exec, call.waiting = "sealed", None, None, None
-    call.question, call.hibernated, call.held, call.queued = None, False, False, 0
+    call.question, call.hibernated, call.held, call.queued, call.retiring = None, False, False, 0, False
     call.notes += [one.text for one in call.deliveries if one.kind == "notify"]
     call.deliveries = [one for one in call.deliveries if one.kind == "follow-up"]
     workflow.open = [key for key in workflow.open if key != call.key]

@@ -11,7 +11,7 @@ from perdure.subagents import rows
 from perdure.subagents.digest import canonical_digest
 from perdure.subagents.engine.console import Console
 from perdure.subagents.engine.context import Orchestration, of
-from perdure.subagents.engine.proposing import Refusal, as_shown, propose, refuse, why_refused
+from perdure.subagents.engine.proposing import Refusal, as_shown, propose, refuse, stands, why_refused
 from perdure.subagents.engine.scripts import (
     Begin,
     Emit,
@@ -220,10 +220,12 @@ class ScriptRun:
     async def _propose(self, tx: TaskTransaction, workflow: Workflow, pins: Pins, script: LiveScript) -> None:
         accepted = sum(record[0] == "call" for record in script.replay.records)
         for key, spec, record in script.proposals:
-            reason = why_refused(workflow, pins, key, spec, accepted)
+            known = await rows.call(tx, self.wid, key)
+            finished = known is not None and await stands(tx, known, record[2])
+            reason = None if finished else why_refused(workflow, pins, key, spec, accepted)
             if reason is None:
                 call = await propose(tx, workflow, pins, {**spec, "key": key}, self.revision)
-                record[0], record[3] = "call", call.generation
+                record[0], record[3] = "call", call.proposed
                 accepted += 1
             else:
                 await refuse(tx, workflow, Refusal(key, spec, record[2], reason), self.revision)

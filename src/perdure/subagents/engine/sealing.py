@@ -13,6 +13,7 @@ from perdure.subagents.intake.send import opening_text
 from perdure.subagents.names import generation_of
 from perdure.subagents.notices import put_notice, resolve_notices
 from perdure.subagents.state import (
+    LIVE,
     Call,
     Delivery,
     EndedDoc,
@@ -54,8 +55,12 @@ async def seal(tx: TaskTransaction, wid: str, key: str, generation: int, draft: 
     await rows.put_workflow(tx, workflow)
     if follow_ups:
         await _reopen(tx, workflow, call, follow_ups)
-    elif workflow.status != "running":
-        await _end_of_late_work(tx, workflow, call)
+    else:
+        over = workflow.status not in LIVE
+        if over or generation != (call.proposed or generation):
+            await _end_of_late_work(tx, workflow, call)
+        if over and not workflow.open:
+            await tx.retire(LiveDoc, key=workflow.wid)
     return result.status
 
 
@@ -85,18 +90,16 @@ async def _reopen(tx: TaskTransaction, workflow: Workflow, call: Call, follow_up
 
 
 async def _end_of_late_work(tx: TaskTransaction, workflow: Workflow, call: Call) -> None:
-    """A generation on a workflow that had ended before: it has a notice of its own."""
+    """A follow-up's generation, or one on a workflow that had ended before: it has a notice of its own."""
     text = await finished_text(tx, workflow, only=call.key)
     await put_notice(tx, workflow, "finished", text, key=call.key, detail=str(call.generation))
-    if not workflow.open:
-        await tx.retire(LiveDoc, key=workflow.wid)
 
 
 async def end_workflow(
     tx: TaskTransaction, workflow: Workflow, status: Any, *, result: Any = None, error: str | None = None
 ) -> None:
     """The workflow is over: it leaves the live ones and enters the ended ones, with its event and its notice."""
-    if workflow.status not in ("running", "parked"):
+    if workflow.status not in LIVE:
         return
     now = tx.now_millis / 1000
     workflow.status, workflow.result, workflow.error, workflow.ended = status, result, error, now

@@ -4,7 +4,7 @@ from typing import Any
 
 from perdure import Next, TaskId, TaskRun, phase, task
 from perdure.subagents import rows
-from perdure.subagents.engine.proposing import as_shown, newest_result, propose
+from perdure.subagents.engine.proposing import as_shown, propose, proposed_result
 from perdure.subagents.engine.recovery import seal_lost
 from perdure.subagents.engine.sealing import end_workflow
 from perdure.subagents.spec import with_previous
@@ -57,11 +57,13 @@ class WorkflowRun:
         async with run.transaction() as tx:
             workflow, pins = await self._rows(tx)
             await seal_lost(tx, self.wid, pins.steps[number]["key"])
-            result = await newest_result(tx, workflow, pins.steps[number]["key"])
+            result = await proposed_result(tx, workflow, pins.steps[number]["key"])
             if result is not None and result.ok and number + 1 < len(pins.steps):
                 return tx.goto(self.step, number + 1, result.output)
             if result is None or not result.ok:
                 workflow.skipped = [step["key"] for step in pins.steps[number + 1 :]]
+                if workflow.skipped:
+                    workflow.emitted = [*workflow.emitted, {"skipped": workflow.skipped}]
                 await rows.put_workflow(tx, workflow)
             return tx.goto(self.ended)
 
@@ -73,7 +75,7 @@ class WorkflowRun:
             results: list[Any] = []
             for step in pins.steps:
                 await seal_lost(tx, self.wid, step["key"])
-                result = await newest_result(tx, workflow, step["key"])
+                result = await proposed_result(tx, workflow, step["key"])
                 if result is None:
                     result = Result(key=step["key"], gen=0, status="skipped")
                 results.append(as_shown(result))

@@ -32,8 +32,22 @@ class NotYet(Exception):
     something."""
 
 
-async def target_workflow(tx: TaskTransaction, name: str) -> Workflow:
-    """The workflow of a wid, or of the request id of a run. Raises `Rejected`, `NotYet`."""
+async def target_workflow(tx: TaskTransaction, text: Any) -> Workflow:
+    """The workflow of a wid, or of the request id of a run; `@` and a revision mean that one. Raises `Rejected`."""
+    address = address_of(text)
+    if address.key is not None:
+        raise Rejected(f"{text} is a call: this is for a workflow, {address.workflow}")
+    return await _revision(tx, address)
+
+
+async def _revision(tx: TaskTransaction, address: Address) -> Workflow:
+    workflow = await _workflow(tx, address.workflow)
+    if address.revision not in (None, workflow.revision):
+        raise Rejected("stale-revision", revision=workflow.revision)
+    return workflow
+
+
+async def _workflow(tx: TaskTransaction, name: str) -> Workflow:
     found = await rows.workflow(tx, name)
     if found is not None:
         return found
@@ -42,20 +56,15 @@ async def target_workflow(tx: TaskTransaction, name: str) -> Workflow:
     request = await rows.read(tx, RequestDoc, name)
     if request is None or request.kind != "run":
         raise UnknownWorkflow(name)
-    if request.decided is None:
-        raise NotYet(f"the run {name} is not decided yet")
     if request.wid is None:
         raise Rejected(f"the run {name} was rejected: {request.reply.get('reason', '')}")
-    return await target_workflow(tx, request.wid)
+    return await _workflow(tx, request.wid)
 
 
 async def target_call(tx: TaskTransaction, text: str) -> tuple[Workflow, Call]:
-    """The call of `<wid>/<key>`, or the only one of a workflow. Raises `Rejected`, `NotYet`."""
-    address = _address(text)
-    workflow = await target_workflow(tx, address.workflow)
-    if address.revision not in (None, workflow.revision):
-        raise Rejected("stale-revision", revision=workflow.revision)
-    key = address.key
+    """The call of `<wid>/<key>`, or the only one of a workflow. Raises `Rejected`."""
+    address = address_of(text)
+    workflow, key = await _revision(tx, address), address.key
     if key is None:
         if len(workflow.calls) != 1:
             raise Rejected(f"{workflow.wid} has {len(workflow.calls)} calls: name one", targets=addresses(workflow))
@@ -75,7 +84,8 @@ def addresses(workflow: Workflow) -> list[str]:
     return [call_of(workflow.wid, key) for key in workflow.calls]
 
 
-def _address(text: Any) -> Address:
+def address_of(text: Any) -> Address:
+    """What a text names. Raises `Rejected`."""
     try:
         return parse_address(text)
     except (TypeError, InvalidValue) as error:

@@ -3,9 +3,9 @@
 from perdure import TaskTransaction
 from perdure.subagents import rows
 from perdure.subagents.events import append_event
-from perdure.subagents.intake.decision import Rejected, Reply, target_call, target_workflow
+from perdure.subagents.intake.decision import Rejected, Reply, address_of, target_call, target_workflow
 from perdure.subagents.intake.engine import Engine
-from perdure.subagents.names import call_of, parse_address
+from perdure.subagents.names import call_of
 from perdure.subagents.spool import Sent
 from perdure.subagents.state import LiveDoc, Workflow
 
@@ -17,7 +17,7 @@ async def decide_stop(tx: TaskTransaction, sent: Sent, engine: Engine) -> Reply:
     to = sent.body.get("to", "")
     if not isinstance(to, str) or not to:
         raise Rejected("a stop names a workflow or a call")
-    if parse_address(to).key is not None:
+    if address_of(to).key is not None:
         workflow, call = await target_call(tx, to)
         if call.phase == "sealed":
             raise Rejected(f"already-sealed:{call.status}", call=call_of(call.wid, call.key))
