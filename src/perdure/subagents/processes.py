@@ -24,8 +24,15 @@ def state(pid: int) -> str:
 
 
 def is_running(pid: int, started: str) -> bool:
-    """Whether that very process still runs."""
-    return bool(started) and start_time(pid) == started and state(pid) != "Z"
+    """Whether that very process still runs, or a thread of it: what it holds is held until the last one is gone."""
+    return bool(started) and start_time(pid) == started and (state(pid) != "Z" or _has_threads(pid))
+
+
+def _has_threads(pid: int) -> bool:
+    try:
+        return len(os.listdir(f"/proc/{pid}/task")) > 1
+    except OSError:
+        return False
 
 
 def boot_id() -> str:
