@@ -100,3 +100,47 @@ async def test_r070_r071_r098_a_revision_keeps_what_is_finished_and_retires_what
     found = await here.sealed("job")
     assert found["result"] == ["A", "B", 2]
     assert sum(request["key"] == "a" for request in here.requests) == 1
+
+
+@pytest.mark.slow
+async def test_t15_status_changes_nothing_and_a_used_id_gives_the_first_outcome_or_a_conflict(place: Make) -> None:
+    source = (
+        "a = await runs.run('a', {'agent': 'worker', 'task': 'one'})\n"
+        "b = await runs.run('b', {'agent': 'worker', 'task': 'two'})\nreturn [a.output, b.output]"
+    )
+    here = place({"a": [{"say": "A"}], "b": [{"say": "B", "hold": 3.0}]})
+    first = await here.run("job", source=source)
+    wid = first.reply["wid"]
+    await here.asked(2)
+    here.kill_orchestrator()
+    await here.gone()
+    before = await here.workflow(wid)
+    assert (await here.described("job"))["state"] == "running"
+    assert await here.workflow(wid) == before
+    for edited in ("# a comment\n" + source, source.replace("two", "three"), "await runs.run('k0', {})\n" + source):
+        assert (await here.run("job", source=edited)).state == "conflict"
+    again = await here.run("job", source=source)
+    assert (again.state, again.created, again.reply) == ("applied", False, first.reply)
+    await here.client.ask("resume", {}, wait=30.0)
+    found = await here.sealed("job")
+    assert (found["status"], found["result"]) == ("done", ["A", "B"])
+    assert sum(request["key"] == "a" for request in here.requests) == 1
+
+
+@pytest.mark.slow
+async def test_r084_what_has_ended_stands_and_only_what_is_new_is_checked(place: Make) -> None:
+    call = "{'agent': 'worker', 'task': 'one'}"
+    here = place({"a": [{"say": "A"}]})
+    outcome = await here.run("job", source=f"return (await runs.run('a', {call})).output")
+    await here.sealed("job")
+    changed = (
+        f"a = await runs.run('a', {call})\n"
+        "b = await runs.run('b', {'agent': 'worker', 'task': 'x', 'writer': True})\n"
+        "return [a.output, b.error]"
+    )
+    body = {"to": outcome.reply["wid"], "source": changed, "cwd": str(here.work)}
+    assert (await here.client.ask("revise", body, wait=30.0)).state == "applied"
+    found = await here.sealed("job")
+    assert found["result"][0] == "A"
+    assert found["result"][1].startswith("writer: true is not available yet")
+    assert len(here.requests) == 1

@@ -236,9 +236,6 @@ class Pins(msgspec.Struct, kw_only=True):
     path: str | None = None
     args: Any = None
     inputs: dict[str, str] = {}
-    """Digests by name."""
-    input_paths: dict[str, str] = {}
-    """Where they were read, and are read again for a revision."""
     agents: dict[str, Any] = {}
     """Definitions by name."""
     warnings: list[str] = []

@@ -39,8 +39,8 @@ def judge(
     loss_bound: int = 5,
 ) -> Verdict:
     """In the order of precedence: stop, timeout, budget, an open question alone, a report, accepted text, a cut `once`
-    call, an error that asking again does not mend, a loss. `forgiven`: it was ended from outside, which is no loss of
-    the call."""
+    call, an error that asking again does not mend, a loss. `forgiven`: it was ended from outside, no loss of the
+    call."""
     if stopped:
         return Verdict(outcome="sealed", status="stopped")
     if timed_out:

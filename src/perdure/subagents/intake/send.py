@@ -29,6 +29,8 @@ async def decide_send(tx: TaskTransaction, sent: Sent, engine: Engine) -> Reply:
     for earlier in sent.body.get("replaces", ()):
         await withdraw(tx, earlier, sent)
     call = await rows.need(tx, CallDoc, call_of(workflow.wid, call.key))  # what was withdrawn is gone from it
+    if call.retiring and sent.kind != "notify":
+        raise Rejected("retired", detail=f"revision {workflow.revision} takes the place of what runs", call=call.key)
     if sent.kind == "steer":
         return await _steer(tx, sent, workflow, call)
     if sent.kind == "notify":
