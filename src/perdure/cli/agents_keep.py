@@ -11,7 +11,6 @@ import click
 from perdure.base.text import printable
 from perdure.cli.agents_kit import PENDING, Strict, as_json, client, request_id, told, wait_for, wait_ms
 from perdure.subagents import starter
-from perdure.subagents.client import reading
 from perdure.subagents.doctor import examine
 from perdure.subagents.paths import StateRoot
 from perdure.subagents.pruning import disk_bytes
@@ -77,13 +76,14 @@ def doctor(as_json: bool) -> int:
     root = StateRoot()
 
     async def look() -> int:
-        async with reading(root) as reader:
-            found = await examine(reader, root)
+        found = await examine(root)
         if as_json:
             click.echo(json.dumps(found, ensure_ascii=False))
         else:
             click.echo(f"{found['home']}: {found['disk'] / 1e6:.1f} MB")
             click.echo("workflows: " + (", ".join(f"{n} {w}" for w, n in found["workflows"].items()) or "none"))
+            if found["cost"] is not None:
+                click.echo("orchestrator: " + ", ".join(f"{name} {value}" for name, value in found["cost"].items()))
             for one in found["largest"]:
                 click.echo(f"  {one['wid']}  {one['bytes'] / 1e6:.1f} MB")
             for one in found["findings"]:
