@@ -13,9 +13,11 @@ from perdure.cli.agents_kit import PENDING, Strict, as_json, client, request_id,
 from perdure.subagents import starter
 from perdure.subagents.doctor import examine
 from perdure.subagents.paths import StateRoot
+from perdure.subagents.processes import is_running
 from perdure.subagents.pruning import disk_bytes
 
-RESTART_SECONDS = 600.0
+SUCCESSOR_SECONDS = 10.0
+"""So long the next one has to listen, before it is started from here."""
 
 
 @click.command("prune", cls=Strict)
@@ -42,8 +44,11 @@ def prune(to: str | None, older_than: float, request: str | None, wait_ms: int, 
 
 
 @click.command("restart", cls=Strict)
+@click.option(
+    "--wait-ms", default=600_000, show_default=True, type=click.IntRange(0), help="For the end of the old one."
+)
 @as_json
-def restart(as_json: bool) -> int:
+def restart(wait_ms: int, as_json: bool) -> int:
     """Let a new orchestrator take over, with what is installed now. Hosts go on and are adopted: nothing is cut off."""
     root = StateRoot()
     card = starter.running(root)
@@ -53,12 +58,19 @@ def restart(as_json: bool) -> int:
 
     async def replace() -> int:
         assert card is not None
-        os.kill(card.pid, signal.SIGTERM)
-        deadline = time.monotonic() + RESTART_SECONDS
-        while starter.running(root) is not None:
+        os.kill(card.pid, signal.SIGHUP)
+        deadline = time.monotonic() + wait_ms / 1000
+        while is_running(card.pid, card.started):
             if time.monotonic() > deadline:
-                click.echo("it does not end", err=True)
+                why = "it was told to end and has not yet; it does once it can, and the next one goes on"
+                if as_json:
+                    click.echo(json.dumps({"restarted": False, "pending": True, "reason": why}))
+                else:
+                    click.echo(why, err=True)
                 return PENDING
+            await asyncio.sleep(0.02)
+        deadline = time.monotonic() + SUCCESSOR_SECONDS
+        while not await starter.answers(root) and time.monotonic() < deadline:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.02)
         await starter.ensure(root)
         fresh = starter.running(root)
