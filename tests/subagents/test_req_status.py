@@ -287,8 +287,7 @@ async def test_r470_r471_doctor_finds_what_needs_a_hand_and_nothing_else(
     at = place({"*": [{"say": "ok", "hold": 60}]})
     async with Orchestrator(at.root) as orchestrator:
         await fill(orchestrator, at, 20, time.time() - 86_400)
-        async with reading(at.root) as reader:
-            healthy = await examine(reader, at.root)
+        healthy = await examine(at.root)
         assert healthy["findings"] == []
         assert healthy["workflows"]["ended"] == 20
         assert len(healthy["largest"]) == 5
@@ -299,14 +298,12 @@ async def test_r470_r471_doctor_finds_what_needs_a_hand_and_nothing_else(
             execution.fence_failed = time.time()
             await rows.write(tx, ExecutionDoc, execution.exec, execution)
         at.root.config.write_text("[]")
-        async with reading(at.root) as reader:
-            found = (await examine(reader, at.root))["findings"]
+        found = (await examine(at.root))["findings"]
         assert [one["what"].split(" ")[0] for one in found] == ["config.json", "processes"]
         assert all(one["command"] for one in found)
         monkeypatch.setattr(call_steps, "FENCE_RETRY", 0.3)
         await at.client.ask("stop", {"to": wid}, wait=30)
     before = {path: path.read_bytes() for path in at.root.path.rglob("*") if path.is_file() and "-shm" not in path.name}
-    async with reading(at.root) as reader:
-        await examine(reader, at.root)
+    await examine(at.root)
     assert {path: path.read_bytes() for path in before} == before, "read only"
     assert starter.running(at.root) is None

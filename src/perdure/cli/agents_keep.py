@@ -11,12 +11,13 @@ import click
 from perdure.base.text import printable
 from perdure.cli.agents_kit import PENDING, Strict, as_json, client, request_id, told, wait_for, wait_ms
 from perdure.subagents import starter
-from perdure.subagents.client import reading
 from perdure.subagents.doctor import examine
 from perdure.subagents.paths import StateRoot
+from perdure.subagents.processes import is_running
 from perdure.subagents.pruning import disk_bytes
 
-RESTART_SECONDS = 600.0
+SUCCESSOR_SECONDS = 10.0
+"""So long the next one has to listen, before it is started from here."""
 
 
 @click.command("prune", cls=Strict)
@@ -43,8 +44,11 @@ def prune(to: str | None, older_than: float, request: str | None, wait_ms: int, 
 
 
 @click.command("restart", cls=Strict)
+@click.option(
+    "--wait-ms", default=600_000, show_default=True, type=click.IntRange(0), help="For the end of the old one."
+)
 @as_json
-def restart(as_json: bool) -> int:
+def restart(wait_ms: int, as_json: bool) -> int:
     """Let a new orchestrator take over, with what is installed now. Hosts go on and are adopted: nothing is cut off."""
     root = StateRoot()
     card = starter.running(root)
@@ -54,12 +58,19 @@ def restart(as_json: bool) -> int:
 
     async def replace() -> int:
         assert card is not None
-        os.kill(card.pid, signal.SIGTERM)
-        deadline = time.monotonic() + RESTART_SECONDS
-        while starter.running(root) is not None:
+        os.kill(card.pid, signal.SIGHUP)
+        deadline = time.monotonic() + wait_ms / 1000
+        while is_running(card.pid, card.started):
             if time.monotonic() > deadline:
-                click.echo("it does not end", err=True)
+                why = "it was told to end and has not yet; it does once it can, and the next one goes on"
+                if as_json:
+                    click.echo(json.dumps({"restarted": False, "pending": True, "reason": why}))
+                else:
+                    click.echo(why, err=True)
                 return PENDING
+            await asyncio.sleep(0.02)
+        deadline = time.monotonic() + SUCCESSOR_SECONDS
+        while not await starter.answers(root) and time.monotonic() < deadline:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.02)
         await starter.ensure(root)
         fresh = starter.running(root)
@@ -77,13 +88,14 @@ def doctor(as_json: bool) -> int:
     root = StateRoot()
 
     async def look() -> int:
-        async with reading(root) as reader:
-            found = await examine(reader, root)
+        found = await examine(root)
         if as_json:
             click.echo(json.dumps(found, ensure_ascii=False))
         else:
             click.echo(f"{found['home']}: {found['disk'] / 1e6:.1f} MB")
             click.echo("workflows: " + (", ".join(f"{n} {w}" for w, n in found["workflows"].items()) or "none"))
+            if found["cost"] is not None:
+                click.echo("orchestrator: " + ", ".join(f"{name} {value}" for name, value in found["cost"].items()))
             for one in found["largest"]:
                 click.echo(f"  {one['wid']}  {one['bytes'] / 1e6:.1f} MB")
             for one in found["findings"]:

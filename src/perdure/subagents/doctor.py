@@ -1,11 +1,14 @@
 """What needs a hand: read-only, each finding with one command."""
 
+import asyncio
 import time
 from typing import Any, Final
 
 import msgspec
 
 from perdure.subagents import rows, spool, starter
+from perdure.subagents.client import reading
+from perdure.subagents.cost import cost
 from perdure.subagents.paths import StateRoot
 from perdure.subagents.pruning import disk_bytes
 from perdure.subagents.state import (
@@ -20,6 +23,7 @@ from perdure.subagents.status import load_config_or_problem
 PARKED_SECONDS: Final = 86_400.0
 OPEN_SECONDS: Final = 3_600.0
 LARGEST: Final = 5
+AGAIN_SECONDS: Final = 1.0
 
 
 class Finding(msgspec.Struct, kw_only=True):
@@ -29,12 +33,28 @@ class Finding(msgspec.Struct, kw_only=True):
     command: str
 
 
-async def examine(reader: rows.Reader | None, root: StateRoot) -> dict[str, Any]:
-    """Figures and findings. Nothing is changed, and nothing started."""
+async def examine(root: StateRoot) -> dict[str, Any]:
+    """Figures and findings. Nothing is changed, and nothing started.
+
+    While it looks, requests are decided and orchestrators begin and end: a finding counts if a second look a moment
+    later finds it again.
+    """
+    async with reading(root) as reader:
+        found = await _look(reader, root)
+    if found["findings"]:
+        await asyncio.sleep(AGAIN_SECONDS)
+        async with reading(root) as reader:
+            again = await _look(reader, root)
+        found["findings"] = [one for one in again["findings"] if one in found["findings"]]
+    return found
+
+
+async def _look(reader: rows.Reader | None, root: StateRoot) -> dict[str, Any]:
     found: dict[str, Any] = {"home": str(root.path), "disk": disk_bytes(root.path), "workflows": {}, "largest": []}
     findings: list[Finding] = []
     card = starter.running(root)
     found["orchestrator"] = None if card is None else msgspec.to_builtins(card)
+    found["cost"] = await cost(reader, root)
     _, problem = load_config_or_problem(root)
     if problem:
         findings.append(Finding(what=problem, command=f"edit {root.config}"))
@@ -71,7 +91,7 @@ async def _rows(reader: rows.Reader, found: dict[str, Any], running: bool) -> li
             findings.append(Finding(what=what, command="perdure agents start"))
     for notice in await rows.rows(reader, NoticeDoc):
         if notice.kind == "question" and notice.resolved is None and now - notice.at > OPEN_SECONDS:
-            what = f"a question is open since {int((now - notice.at) / 60)} minutes: {notice.text[:200]}"
+            what = f"a question is open since {time.ctime(notice.at)}: {notice.text[:200]}"
             to = f"{notice.wid}/{notice.key}"
             findings.append(Finding(what=what, command=f"perdure agents send answer --to {to} --message …"))
     return findings

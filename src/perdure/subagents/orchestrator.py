@@ -5,6 +5,7 @@ It ends by itself when nothing runs and nothing is due, and is started by whoeve
 
 import asyncio
 import contextlib
+import shlex
 import signal
 import sys
 import time
@@ -14,7 +15,7 @@ import msgspec
 
 from perdure import Error, Extension, Harness, Registry, Settings, StorageInUse, TaskTransaction, __version__
 from perdure.base.clock import Clock
-from perdure.subagents import spool
+from perdure.subagents import spool, starter
 from perdure.subagents.engine.call_task import CallGeneration
 from perdure.subagents.engine.context import Orchestration
 from perdure.subagents.engine.facade import EngineFacade
@@ -77,7 +78,7 @@ class Orchestrator:
         self.orchestration = Orchestration(self.root, self.harness, evaluators=self._evaluators)
         self.intake = Intake(self.root, self.harness, EngineFacade(self.orchestration), self.orchestration.report)
         self.server = Server(self.root, self.harness, self.intake, self.card)
-        self.root.bin.mkdir(exist_ok=True, mode=0o700)
+        install_command(self.root)
         spool.write_durably(self.root.about, msgspec.json.encode(self._about()))
         self.intake.decides("prune", self._prune)
         async with self.harness.session.transaction() as tx:
@@ -187,13 +188,30 @@ class Orchestrator:
                     return
 
 
+def install_command(root: StateRoot) -> None:
+    """What a call runs as `perdure` is what runs here, wherever that is installed."""
+    root.bin.mkdir(exist_ok=True, mode=0o700)
+    command = root.bin / "perdure"
+    text = f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -P -m perdure.cli "$@"\n'
+    spool.write_durably(command, text.encode())
+    command.chmod(0o700)
+
+
 async def main() -> int:
-    """Own the root that the environment names, until idle or told to end."""
-    loop, told = asyncio.get_running_loop(), asyncio.Event()
+    """Own the root that the environment names, until idle or told to end. Hung up on, it starts the next one itself:
+    what a subagent's command starts would end with that command."""
+    loop, told, root = asyncio.get_running_loop(), asyncio.Event(), StateRoot()
+    successor = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
+
+    def hung_up() -> None:
+        successor.set()
+        told.set()
+
+    loop.add_signal_handler(signal.SIGHUP, hung_up)
     try:
-        async with Orchestrator(StateRoot()) as orchestrator:
+        async with Orchestrator(root) as orchestrator:
             idle = asyncio.create_task(orchestrator.run_until_idle())
             ending = asyncio.create_task(told.wait())
             await asyncio.wait({idle, ending}, return_when=asyncio.FIRST_COMPLETED)
@@ -201,6 +219,8 @@ async def main() -> int:
             ending.cancel()
     except StorageInUse:
         return 0  # there is one already
+    if successor.is_set():
+        starter.spawn(root)
     return 0
 
 

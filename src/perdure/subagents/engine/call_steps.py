@@ -30,6 +30,7 @@ from perdure.subagents.state import (
     Waiting,
     Workflow,
 )
+from perdure.subagents.waiting import moves, waits
 
 FENCE_RETRY: Final = 30.0
 """Seconds until processes that would not end are tried again."""
@@ -66,12 +67,7 @@ async def line_up(tx: TaskTransaction, workflow: Workflow, call: Call, provider:
         count["queue"] += 1
         call.queued = count["queue"]
     call.queued_for = provider
-    before = call.waiting
-    if before is None or before.reason != waiting.reason:
-        await append_event(tx, "waiting", workflow=workflow, call=call, reason=waiting.reason, detail=waiting.detail)
-    elif before is not None:
-        waiting.since = before.since
-    call.waiting = waiting
+    await waits(tx, workflow, call, waiting)
     await rows.put_call(tx, call)
 
 
@@ -87,8 +83,7 @@ async def admitted(
         provider=model.provider, model=model.name, thinking=model.thinking, admitted=now, session=workflow.origin,
     )  # fmt: skip
     await rows.write(tx, ExecutionDoc, exec, execution)
-    if call.waiting is not None:
-        await append_event(tx, "moving", workflow=workflow, call=call, after=call.waiting.reason)
+    await moves(tx, workflow, call)
     if call.last_fence is not None and not call.last_fence.told:
         fence = call.last_fence
         fence.told = True
@@ -98,7 +93,7 @@ async def admitted(
     if call.started is None:
         call.started = now
         await append_event(tx, "started", workflow=workflow, call=call, model=model.name, agent=call.agent)
-    call.exec, call.phase, call.queued, call.waiting, call.hibernated = exec, "running", 0, None, False
+    call.exec, call.phase, call.queued, call.hibernated = exec, "running", 0, False
     if call.question is not None and call.question.answered is None:
         call.phase = "asking"
     call.held = False
@@ -252,9 +247,8 @@ async def unconfirmed(tx: TaskTransaction, workflow: Workflow, call: Call, detai
     Told once; returns when to try again."""
     now = tx.now_millis / 1000
     if call.waiting is None or call.waiting.reason != "unconfirmed-stop":
-        call.waiting = Waiting(reason="unconfirmed-stop", detail=detail, since=now)
+        await waits(tx, workflow, call, Waiting(reason="unconfirmed-stop", detail=detail, since=now))
         await rows.put_call(tx, call)
-        await append_event(tx, "waiting", workflow=workflow, call=call, reason="unconfirmed-stop", detail=detail)
         await put_notice(
             tx, workflow, "unknown", f"{call_of(call.wid, call.key)}: {detail}", key=call.key, detail="fence"
         )
@@ -270,9 +264,8 @@ async def not_started(tx: TaskTransaction, workflow: Workflow, call: Call, error
     now = tx.now_millis / 1000
     detail = f"a process cannot be started: {error}"
     if call.waiting is None or call.waiting.detail != detail:
-        call.waiting = Waiting(reason="slot", detail=detail, since=now)
+        await waits(tx, workflow, call, Waiting(reason="slot", detail=detail, since=now))
         await rows.put_call(tx, call)
-        await append_event(tx, "waiting", workflow=workflow, call=call, reason="slot", detail=detail)
     return now + START_RETRY
 
 

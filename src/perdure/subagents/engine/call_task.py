@@ -42,6 +42,7 @@ from perdure.subagents.pokes import next_poke
 from perdure.subagents.processes import boot_id, is_running
 from perdure.subagents.protocol import Evidence
 from perdure.subagents.state import Call, CallDoc, Execution, ExecutionDoc, Fence, PinsDoc, ResultDoc, Waiting, Workflow
+from perdure.subagents.waiting import moves
 
 CUT: Final = ("process-died", "orchestrator-crash", "restart-force")
 """Ends of an execution that were no end of its work."""
@@ -178,7 +179,8 @@ class CallGeneration:
                 return tx.sleep(self.settle if result is None else self.refused, (), until, exec, why)
         async with run.transaction() as tx:
             workflow, call = await self._rows(tx)
-            call.exec, call.waiting = None, None
+            call.exec = None
+            await moves(tx, workflow, call)
             await resolve_notices(tx, self.wid, "ended", key=self.key, kinds=("unknown",), detail="fence")
             await resolve_notices(tx, self.wid, "ended", key=self.key, kinds=("stall",))
             await account(tx, workflow, call, evidence)

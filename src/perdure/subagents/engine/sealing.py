@@ -25,6 +25,7 @@ from perdure.subagents.state import (
     recent_key,
 )
 from perdure.subagents.telling import finished_text
+from perdure.subagents.waiting import moves
 
 
 async def seal(tx: TaskTransaction, wid: str, key: str, generation: int, draft: dict[str, Any]) -> str:
@@ -41,7 +42,8 @@ async def seal(tx: TaskTransaction, wid: str, key: str, generation: int, draft: 
     result.ok, result.usage, result.losses, result.sealed = result.status == "ok", call.usage, call.losses, now
     await rows.write(tx, ResultDoc, name, result)
     call.phase, call.status, call.hibernated, call.held = "sealed", result.status, False, False
-    call.waiting, call.queued, call.question, call.exec = None, 0, None, None
+    await moves(tx, workflow, call)
+    call.queued, call.question, call.exec = 0, None, None
     workflow.open = [one for one in workflow.open if one != key]
     await append_event(
         tx, "sealed", workflow=workflow, call=call, status=result.status, error=result.error,

@@ -7,10 +7,10 @@ from perdure.env.containment import marked
 from perdure.subagents import rows
 from perdure.subagents.engine.activity import Activity
 from perdure.subagents.engine.processes import EXECUTION_VARIABLE
-from perdure.subagents.events import append_event
 from perdure.subagents.names import call_of
 from perdure.subagents.notices import put_notice, resolve_notices
 from perdure.subagents.state import Call, Waiting, Workflow
+from perdure.subagents.waiting import moves, waits
 
 CPU_SECONDS: Final = 2.0
 """Before anybody is told of silence, the processor time of the call's processes is compared over so long."""
@@ -45,9 +45,8 @@ async def raise_silence(tx: TaskTransaction, workflow: Workflow, call: Call, tex
     """Tell of it, unless the call is held or waits for something else. True if it was told."""
     if workflow.held or call.phase == "sealed" or call.waiting is not None:
         return False
-    call.waiting = Waiting(reason="silent", detail=text, since=tx.now_millis / 1000)
+    await waits(tx, workflow, call, Waiting(reason="silent", detail=text, since=tx.now_millis / 1000))
     await rows.put_call(tx, call)
-    await append_event(tx, "waiting", workflow=workflow, call=call, reason="silent", detail=text)
     await put_notice(tx, workflow, "stall", f"{call_of(call.wid, call.key)}: {text}", key=call.key)
     return True
 
@@ -56,7 +55,6 @@ async def end_silence(tx: TaskTransaction, workflow: Workflow, call: Call) -> No
     """It moves again."""
     if call.waiting is None or call.waiting.reason != "silent":
         return
-    call.waiting = None
+    await moves(tx, workflow, call)
     await rows.put_call(tx, call)
-    await append_event(tx, "moving", workflow=workflow, call=call, after="silent")
     await resolve_notices(tx, call.wid, "recovered", key=call.key, kinds=("stall",))
