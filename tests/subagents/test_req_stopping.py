@@ -1,4 +1,4 @@
-"""Stop, drain, resume, and what quitting the parent session does."""
+"""Stop, drain and resume: what is refused, what needs no launch, and whose work a session releases."""
 
 from collections.abc import Callable
 
