@@ -157,7 +157,7 @@ async def test_r127_a_steer_interrupts_the_question_which_stays_open_and_is_aske
     async with bench.host(bench.launch()) as link:
         question = await until(link, "question")
         assert await link.deliver("s1", "steer", "Use the logo's") == "interrupted"
-        assert await link.deliver("s1", "steer", "Use the logo's") == "taken"
+        assert await link.deliver("s1", "steer", "Use the logo's") == "interrupted"
         again = await until(link, "question")
         assert (again.qid, again.rev) == (question.qid, 2)
         assert await link.answer("a1", again.qid, 2, "blue") == "delivered"

@@ -43,7 +43,7 @@ async def test_r222_a_tool_that_was_cut_for_good_is_not_taken_up_by_the_next_gen
     assert (bench.work / "count").read_text() == "x\n"
     assert len(bench.requests) == 2, "the older run asks for nothing more"
     users = [text for role, text in bench.requests[-1]["messages"] if role == "user"]
-    assert users == ["Do it", "Left over", "And now?"], "what was handed in is not lost, and comes before"
+    assert users == ["Do it", "And now?"], "R-135: its orchestrator has it, and puts it into the opening"
     assert (await bench.evidence(second)).text == "looked"
 
 

@@ -87,8 +87,10 @@ async def _taken(reader: SessionReader, generation: int) -> list[str]:
     prefix, found = delivery_prefix(generation), []
     for key in await reader.document_keys(DeliveryDoc, prefix=prefix, limit=DELIVERIES_READ):
         delivery, request = await reader.snapshot(DeliveryDoc, key=key), key.removeprefix(prefix)
-        if delivery is not None and delivery.how == "submitted":
-            submission = await reader.store.submission_by_request(ROOT, request)
+        if delivery is None or delivery.how == "withdrawn":
+            continue
+        if delivery.how == "submitted":
+            submission = await reader.store.submission_by_request(ROOT, key)
             if submission is None or submission.entry is None:
                 continue
         found.append(request)

@@ -66,8 +66,9 @@ class Launch(msgspec.Struct, kw_only=True):
 
 
 class Deliver(msgspec.Struct, kw_only=True, tag="deliver"):
-    """Hand in a message, in the order of sending. Answered by `Done` once it is stored in the session: `taken`,
-    `interrupted`, or `held` if the run is over and nothing is taken any more.
+    """Hand in a message, in the order of sending. Answered by `Done` once it is stored in the session: `taken` (the
+    news `took` tell when it has its place), `placed`, `interrupted`, or `held` if the run is over and nothing is taken
+    any more.
 
     A `steer` goes to the next boundary, and interrupts a question that is waited on; a `notify` likewise but never
     while a question is open (the orchestrator holds it until then); a `follow-up` when the run would end.
@@ -87,6 +88,13 @@ class Answered(msgspec.Struct, kw_only=True, tag="answer"):
     qid: str
     rev: int
     text: str
+
+
+class Withdraw(msgspec.Struct, kw_only=True, tag="withdraw"):
+    """Take a message back, or never take it: `withdrawn`, or `placed` if it has its place."""
+
+    id: int
+    request: str
 
 
 class SetModel(msgspec.Struct, kw_only=True, tag="set-model"):
@@ -149,7 +157,7 @@ class News(msgspec.Struct, kw_only=True, tag="news", omit_defaults=True):
     reason: str = ""
 
 
-ToHost = Begin | Deliver | Answered | SetModel | Close
+ToHost = Begin | Deliver | Answered | Withdraw | SetModel | Close
 FromHost = Hello | Done | News
 
 
@@ -186,7 +194,7 @@ class Evidence(msgspec.Struct, kw_only=True):
     """Of the generation: {input, output, costUsd}; each request once."""
     taken: list[str] = []
     """Requests of deliveries that the model was given, or will be with the result of a call. What only waits for its
-    place is not among them; it stays in the session's queue, and goes before the next generation's task."""
+    place is not among them: the next generation takes it out of the session's queue before it begins."""
     model: str | None = None
     entries: int = 0
     """New ones, as far as they were read."""

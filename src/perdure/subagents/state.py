@@ -67,6 +67,10 @@ class Delivery(msgspec.Struct, kw_only=True):
     rev: int | None = None
     at: float = 0.0
     sender: str = ""
+    handed: bool = False
+    """The host of the current execution may have it; the receipt, that it has its place, has not come."""
+    withdrawn: str | None = None
+    """The request that takes it back, while its host may have it: unless it has its place, it is withdrawn."""
 
 
 class Waiting(msgspec.Struct, kw_only=True):
@@ -165,6 +169,7 @@ class Execution(msgspec.Struct, kw_only=True):
     thinking: str | None = None
     reserved: str | None = None
     """A second provider's slot, for a switch that is under way."""
+    reserved_at: float | None = None
     kind: Literal["host", "gate"] = "host"
     state: Literal["admitted", "spawned", "begun", "fencing"] = "admitted"
     admitted: float = 0.0

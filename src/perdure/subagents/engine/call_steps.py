@@ -51,7 +51,10 @@ def result_of(verdict: Verdict) -> dict[str, Any]:
 
 def wakes(call: Call) -> bool:
     """Whether something was sent that a call must run for which waits on its question."""
-    return any(one.kind in ("answer", "steer") for one in call.deliveries)
+    return any(
+        one.kind == "answer" or (one.kind == "steer" and not one.handed and one.withdrawn is None)
+        for one in call.deliveries
+    )
 
 
 def cwd_of(workflow: Workflow, call: Call) -> str:
@@ -192,11 +195,15 @@ async def ask(tx: TaskTransaction, workflow: Workflow, call: Call, qid: str, rev
         if known.answered is None:
             call.phase = "asking"
         return
+    answer = next((one.request for one in call.deliveries if one.kind == "answer" and one.qid == qid), None)
     call.question = Question(
-        qid=qid, rev=rev, text=text, asked=tx.now_millis / 1000, generation=call.generation, task=parked
-    )
+        qid=qid, rev=rev, text=text, asked=tx.now_millis / 1000, generation=call.generation, task=parked,
+        answered=answer,
+    )  # fmt: skip
     call.asked[qid] = rev
     call.phase = "asking"
+    if answer is not None:
+        return  # given while nobody waited on it: it is on its way
     address = call_of(call.wid, call.key)
     await append_event(tx, "asking", workflow=workflow, call=call, qid=qid, rev=rev, text=text, address=address)
     told = f"{address} asks: {text}\nAnswer it with send answer to {address}."

@@ -36,6 +36,7 @@ from perdure.subagents.engine.sealing import seal
 from perdure.subagents.engine.watching import Watcher
 from perdure.subagents.evidence import read_evidence
 from perdure.subagents.host.link import HostGone, HostRefused
+from perdure.subagents.intake.send import settle_deliveries
 from perdure.subagents.names import call_of, generation_of
 from perdure.subagents.notices import resolve_notices
 from perdure.subagents.pokes import next_poke
@@ -184,7 +185,7 @@ class CallGeneration:
             await resolve_notices(tx, self.wid, "ended", key=self.key, kinds=("unknown",), detail="fence")
             await resolve_notices(tx, self.wid, "ended", key=self.key, kinds=("stall",))
             await account(tx, workflow, call, evidence)
-            call.deliveries = [one for one in call.deliveries if one.request not in evidence.taken]
+            await settle_deliveries(tx, call, evidence.taken)
             await rows.put_call(tx, call)
             await rows.put_workflow(tx, workflow)
             if result is not None:
@@ -340,6 +341,7 @@ class CallGeneration:
         async with run.transaction() as tx:
             workflow, call = await self._rows(tx)
             await account(tx, workflow, call, evidence)
+            await settle_deliveries(tx, call, evidence.taken)
             call.exec = None
             await rows.put_call(tx, call)
             await rows.put_workflow(tx, workflow)

@@ -101,7 +101,7 @@ class EngineFacade:
                 raise Rejected("provider-full", detail=f"{provider} has {limit} slots")
             if await rows.read(tx, ExhaustedDoc, provider) is not None:
                 raise Rejected("provider-full", detail=f"{provider} is used up")
-            execution.reserved = provider
+            execution.reserved, execution.reserved_at = provider, tx.now_millis / 1000
             await rows.write(tx, ExecutionDoc, execution.exec, execution)
         return chosen
 

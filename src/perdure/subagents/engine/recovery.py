@@ -15,6 +15,7 @@ from perdure.subagents.engine.context import Orchestration
 from perdure.subagents.engine.processes import fence
 from perdure.subagents.engine.sealing import end_workflow, seal
 from perdure.subagents.evidence import read_evidence
+from perdure.subagents.intake.send import settle_deliveries
 from perdure.subagents.state import Call, Execution, LiveDoc
 
 GATHER_SECONDS = 0.5
@@ -81,6 +82,7 @@ async def _end(orchestration: Orchestration, execution: Execution) -> bool:
         workflow, call = await rows.workflow(tx, execution.wid), await rows.call(tx, execution.wid, execution.key)
         if workflow is not None and call is not None and call.generation == execution.generation:
             await account(tx, workflow, call, evidence)
+            await settle_deliveries(tx, call, evidence.taken)
             await rows.put_call(tx, call)
             await rows.put_workflow(tx, workflow)
         await admission.release(tx, orchestration.config.current, execution)

@@ -10,6 +10,7 @@ from perdure.subagents.engine.admission import wake_queue
 from perdure.subagents.engine.call_steps import account, ask, used_up, wakes
 from perdure.subagents.engine.connecting import connected
 from perdure.subagents.engine.context import Orchestration
+from perdure.subagents.engine.handing import delivered, mark_handed, taken_back
 from perdure.subagents.engine.processes import ended
 from perdure.subagents.engine.silence import CPU_SECONDS, end_silence, processor_ticks, raise_silence, silence_text
 from perdure.subagents.events import append_event
@@ -52,6 +53,9 @@ class Watcher:
         self._requested = 0.0
         """When the last request began, by the host."""
         self._switch_since: float | None = None
+        """By the clock of the rows: since when a slot has been reserved for a switch."""
+        self._handed: set[str] = set()
+        """What this host has and has not given a place."""
         self._kept_until = 0.0
         self._silent = False
         self._cpu: tuple[float, int] | None = None
@@ -121,6 +125,8 @@ class Watcher:
                     await ask(tx, workflow, call, news.qid, news.rev, news.text, news.task)
                     await rows.put_call(tx, call)
                 self._changed.set()
+            case "took":
+                await self._delivered(news.request, "taken")
             case "question-closed" | "parked":
                 self._changed.set()
             case "settled":
@@ -147,7 +153,7 @@ class Watcher:
             execution = await rows.read(tx, ExecutionDoc, self._execution.exec)
             if execution is not None and execution.model != news.model:
                 before, execution.provider, execution.model = execution.provider, news.provider, news.model
-                execution.reserved = None
+                execution.reserved, execution.reserved_at = None, None
                 await rows.write(tx, ExecutionDoc, execution.exec, execution)
                 await wake_queue(tx, self._orchestration.config.current, before)  # its slot is free from now on
                 self._execution = execution
@@ -190,7 +196,13 @@ class Watcher:
             if workflow.paused:
                 self._end("held")
                 return
+            await self._find_reserved()
             for delivery in call.deliveries:
+                if delivery.withdrawn is not None:
+                    await self._take_back(delivery)
+                    continue
+                if delivery.request in self._handed:
+                    continue  # its host has it
                 if delivery.kind == "notify" and self._activity.asking:
                     continue  # it never interrupts a question
                 if delivery.kind == "follow-up" and delivery.model is not None:
@@ -200,8 +212,8 @@ class Watcher:
 
     async def _deliver(self, delivery: Delivery) -> None:
         async with self._handing_in:
-            if self._over.done():
-                return  # the next execution gets it
+            if self._over.done() or not await mark_handed(self._run, self._execution, delivery):
+                return  # the next execution gets it, or nobody does
             try:
                 result = await self._hand_in(delivery)
             except HostGone:
@@ -210,26 +222,35 @@ class Watcher:
                 result = f"refused: {error}"
         if result == "held":
             return
-        async with self._run.transaction() as tx:
-            workflow, call = await self._rows(tx)
-            call.deliveries = [one for one in call.deliveries if one.request != delivery.request]
-            if delivery.kind == "model" and result.startswith("refused"):
-                call.wanted, call.switch_failed = None, result
-                await self._unreserve(tx)
-            elif delivery.kind == "model":
-                self._switch_since = self._clock.monotonic()
-                self._moved.set()
-            await append_event(
-                tx, "delivered", workflow=workflow, call=call, by=delivery.request, kind=delivery.kind, result=result
-            )
-            await rows.put_call(tx, call)
+        if result == "taken":
+            self._handed.add(delivery.request)  # the receipt comes once it has its place
+            return
+        await self._delivered(delivery.request, result)
 
-    async def _unreserve(self, tx: Any) -> None:
-        execution = await rows.read(tx, ExecutionDoc, self._execution.exec)
-        if execution is not None and execution.reserved is not None:
-            provider, execution.reserved = execution.reserved, None
-            await rows.write(tx, ExecutionDoc, execution.exec, execution)
-            await wake_queue(tx, self._orchestration.config.current, provider)
+    async def _delivered(self, request: str, result: str) -> None:
+        await delivered(self._run, self._orchestration, self._execution, request, result)
+
+    async def _take_back(self, delivery: Delivery) -> None:
+        """Withdraw what the host may have; what has its place stays."""
+        async with self._handing_in:
+            if self._over.done():
+                return
+            try:
+                result = await self._link.withdraw(delivery.request)
+            except (HostGone, HostRefused):
+                return  # what became of it is read when the host is gone
+        if result == "placed":
+            await self._delivered(delivery.request, "taken")
+        elif result == "withdrawn":
+            await taken_back(self._run, self._execution, delivery.request)
+
+    async def _find_reserved(self) -> None:
+        """Since when a slot is reserved for a switch."""
+        execution = await rows.read(self._orchestration.harness.session, ExecutionDoc, self._execution.exec)
+        since = None if execution is None or execution.reserved is None else execution.reserved_at
+        if since != self._switch_since:
+            self._switch_since = since
+            self._moved.set()
 
     async def _hand_in(self, delivery: Delivery) -> str:
         link = self._link
@@ -289,7 +310,7 @@ class Watcher:
             else None,
             "switch-timeout": None
             if self._switch_since is None
-            else self._switch_since + constants.switch_timeout_ms / 1000 - now,
+            else self._switch_since + constants.switch_timeout_ms / 1000 - self._clock.now(),
             "checkpoint": self._saved + constants.checkpoint_ms / 1000 - now if activity.counts else None,
             "silence": min(silences) if silences and not self._silent else None,
         }

@@ -50,9 +50,9 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 class Delivery(msgspec.Struct, kw_only=True):
-    """Something that was handed in, stored in the commit of its effect or (a submission) right after it."""
+    """Something that was handed in, stored in the commit of its effect, or (a submission) right before it."""
 
-    how: Literal["submitted", "interrupted", "answered"]
+    how: Literal["submitted", "interrupted", "answered", "withdrawn"]
 
 
 def _family(name: str, type: Any) -> Document[Any]:

@@ -21,6 +21,7 @@ from perdure.subagents.protocol import (
     News,
     SetModel,
     ToHost,
+    Withdraw,
     decode_from_host,
     encode,
 )
@@ -75,12 +76,16 @@ class HostLink:
         return str(await self._call(Begin(id=0, nonce=nonce, launch=launch)))
 
     async def deliver(self, request: str, kind: Any, text: str) -> str:
-        """Hand in a message; returns once it is stored: `taken`, or `interrupted` if it interrupted a question."""
+        """Hand in a message; returns once it is stored: `taken`, `placed`, or `interrupted`."""
         return str(await self._call(Deliver(id=0, request=request, kind=kind, text=text)))
 
     async def answer(self, request: str, qid: str, rev: int, text: str) -> str:
         """Answer a question: `delivered`, `held`, or `closed`."""
         return str(await self._call(Answered(id=0, request=request, qid=qid, rev=rev, text=text)))
+
+    async def withdraw(self, request: str) -> str:
+        """Take a message back: `withdrawn`, or `placed` if it has its place."""
+        return str(await self._call(Withdraw(id=0, request=request)))
 
     async def set_model(self, request: str, model: str) -> str:
         """Switch, from the next request on."""

@@ -33,6 +33,7 @@ from perdure.subagents.protocol import (
     News,
     SetModel,
     ToHost,
+    Withdraw,
     decode_to_host,
     encode,
 )
@@ -135,7 +136,9 @@ class Host:
             try:
                 return Done(id=said.id, result=await self._do(said))
             except (SessionClosed, SessionPoisoned, StorageError) as error:
-                if isinstance(said, Deliver | Answered):  # it is not stored, so somebody else has to deliver it
+                if isinstance(
+                    said, Deliver | Answered | Withdraw
+                ):  # it is not stored, so somebody else has to deliver it
                     return Done(id=said.id, result="held")
                 return Done(id=said.id, error=str(error), result=error.code)
             except Error as error:
@@ -154,6 +157,8 @@ class Host:
             return await self._session.deliver(said)
         if isinstance(said, Answered):
             return await self._session.answer(said)
+        if isinstance(said, Withdraw):
+            return await self._session.withdraw(said.request)
         assert isinstance(said, SetModel)
         return await self._session.set_model(said)
 

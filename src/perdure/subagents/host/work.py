@@ -14,11 +14,14 @@ from perdure import (
     Settings,
     Submission,
     TaskId,
+    TaskTransaction,
     UserEntry,
     UserMessage,
 )
+from perdure.agent.submissions import dequeue, settle
 from perdure.base.lazy import load
 from perdure.env.local import LocalEnv
+from perdure.extensions.settled import Settled
 from perdure.models.protocol import Models
 from perdure.subagents.config import AgentsConfig
 from perdure.subagents.host.documents import (
@@ -51,7 +54,7 @@ TOOL_RESULT: Final = "perdure.tool_result"
 ERROR_LENGTH: Final = 2000
 """Characters of an error in the news."""
 RESTARTS: Final = 1_000_000
-"""Hosts are killed all the time; how often a call may be lost is its orchestrator's to count."""
+"""Its orchestrator counts losses."""
 
 Tell = Callable[[News], None]
 
@@ -78,8 +81,8 @@ class HostSession:
         self._over = False
         self._judging = asyncio.Lock()
         """Held while it is found out whether the run is over, and while something is handed in."""
-        self._delivered: set[str] = set()
-        """Requests of submissions whose place in the transcript has not been told."""
+        self._delivered: dict[str, str] = {}
+        """Requests whose place in the transcript has not been told, by the keys of their submissions."""
         self._after = 0
 
     @property
@@ -109,8 +112,7 @@ class HostSession:
         record = await session.store.submission_by_request(ROOT, self.launch.task_id)
         if record is not None:
             return Submission(self.harness, ROOT, record.id)
-        if await self._running():
-            await self._root.abort(background=True, keep_queued=True)
+        await self._root.abort(background=True)  # what was queued there opens this one, or is dropped
         async with session.transaction() as tx:
             for asked in await self.questions():
                 if asked.open and asked.generation != self.launch.generation:
@@ -189,7 +191,8 @@ class HostSession:
     async def deliver(self, said: Deliver) -> str:
         """Store a message once. A steer interrupts a question that is waited on: it becomes the call's result.
 
-        `taken`, `interrupted`, or `held` if the run is over and nothing more is taken.
+        `taken` while it waits for its place, `placed`, `interrupted`, `withdrawn`, or `held` once the run is over. Its
+        record is stored first.
         """
         async with self._judging:
             if self._over:
@@ -197,20 +200,50 @@ class HostSession:
             if said.kind == "steer" and (known := await self._interrupt(said)):
                 return known
             busy = "follow_up" if said.kind == "follow-up" else "steer"
-            self._delivered.add(said.request)
-            await self._root.submit(said.text, request_id=said.request, when_busy=busy)  # type: ignore[arg-type]
-            await self._note(said.request, Delivery(how="submitted"))
-            return "taken"
+            key = delivery_key(self.launch.generation, said.request)
+            async with self.harness.session.transaction() as tx:
+                before: Delivery | None = await tx.snapshot(DeliveryDoc, key=key)
+                if before is not None and before.how != "submitted":
+                    return before.how
+                await tx.set(DeliveryDoc, None, Delivery(how="submitted"), key=key)
+            self._delivered[key] = said.request
+            done = await self._root.submit(said.text, request_id=key, when_busy=busy)  # type: ignore[arg-type]
+            return "taken" if await done.status() == "queued" else "placed"
+
+    async def withdraw(self, request: str) -> str:
+        """Take a message back, for all executions of this generation: `withdrawn`, or `placed`."""
+        key = delivery_key(self.launch.generation, request)
+        async with self._judging, self.harness.session.transaction() as tx:
+            known: Delivery | None = await tx.snapshot(DeliveryDoc, key=key)
+            if known is not None and known.how in ("interrupted", "answered"):
+                return "placed"
+            gone = await self._unqueue(tx, key)
+            if gone:
+                await tx.set(DeliveryDoc, None, Delivery(how="withdrawn"), key=key)
+            return "withdrawn" if gone else "placed"
+
+    async def _unqueue(self, tx: TaskTransaction, key: str) -> bool:
+        """Withdraw a submission that waits for its place; False if it has it."""
+        record = await self.harness.session.store.submission_by_request(ROOT, key)
+        found = None if record is None else await tx.submission(record.id)
+        if found is None or found.status != "queued":
+            return found is None or found.entry is None
+        settle(tx, found, Settled("unanswered", reason="withdrawn"))
+        await dequeue(tx, ROOT, {found.id})
+        return True
 
     async def _interrupt(self, said: Deliver) -> str | None:
         """Give a steer to the call that waits on a question; None if none does."""
         key = delivery_key(self.launch.generation, said.request)
         async with self.harness.session.transaction() as tx:
-            if await tx.value_of(DeliveryDoc, key=key) is not None:
-                return "taken"
+            known: Delivery | None = await tx.snapshot(DeliveryDoc, key=key)
+            if known is not None and known.how != "submitted":
+                return known.how
             for asked in await self.questions():
                 if not asked.open or asked.task is None or tx.live_task(TaskId(asked.task)) is None:
                     continue
+                if known is not None and not await self._unqueue(tx, key):
+                    return "placed"  # it came before the question
                 if await tx.signal(TaskId(asked.task), Interruption, "interruption", said.text) == "delivered":
                     asked.task = None
                     await tx.set(AskedDoc, None, asked, key=asked.qid)
@@ -249,12 +282,6 @@ class HostSession:
         self._models.allowed = said.model
         return "set"
 
-    async def _note(self, request: str, delivery: Delivery) -> None:
-        key = delivery_key(self.launch.generation, request)
-        async with self.harness.session.transaction() as tx:
-            if await tx.value_of(DeliveryDoc, key=key) is None:
-                await tx.set(DeliveryDoc, None, delivery, key=key)
-
     async def questions(self) -> list[Asked]:
         """All that was ever asked in this session."""
         session = self.harness.session
@@ -287,8 +314,7 @@ class HostSession:
                 elif kind == "Retry":
                     self._tell(News(what="retry", at=now, error=event.error[:ERROR_LENGTH]))
                 elif kind == "SubmissionChanged" and event.entry is not None and event.request_id in self._delivered:
-                    self._delivered.discard(event.request_id)
-                    self._tell(News(what="took", at=now, request=event.request_id))
+                    self._tell(News(what="took", at=now, request=self._delivered.pop(event.request_id)))
                 if kind not in ("MessageUpdate", "UsageChanged"):
                     await self.look(settle=kind in ("RunEnd", "SubmissionChanged", "InboxChanged"))
 

@@ -197,12 +197,34 @@ async def withdraw(tx: TaskTransaction, earlier: str, by: Sent) -> None:
     if found.kind not in SENDS or not found.applied or found.wid is None or found.key is None:
         return
     call = await rows.read(tx, CallDoc, call_of(found.wid, found.key))
-    if call is None or not any(one.request == earlier for one in call.deliveries):
-        return  # its host has it: it stays applied
-    call.deliveries = [one for one in call.deliveries if one.request != earlier]
+    delivery = None if call is None else next((one for one in call.deliveries if one.request == earlier), None)
+    if call is None or delivery is None or (delivery.handed and delivery.kind in ("answer", "model")):
+        return  # it has been given, or is being: it stays applied
+    delivery.withdrawn = by.request
+    if not delivery.handed:
+        await drop_withdrawn(tx, call, earlier)
     await rows.put_call(tx, call)
-    found.applied, found.reply = False, {"reason": "withdrawn", "by": by.request}
-    await rows.write(tx, RequestDoc, earlier, found)
+
+
+async def drop_withdrawn(tx: TaskTransaction, call: Call, request: str) -> None:
+    """What was taken back is gone from the call, and rejected. The caller stores the call's row."""
+    for one in call.deliveries:
+        if one.request == request and one.withdrawn is not None:
+            found = await rows.need(tx, RequestDoc, request)
+            found.applied, found.reply = False, {"reason": "withdrawn", "by": one.withdrawn}
+            await rows.write(tx, RequestDoc, request, found)
+            if one.kind == "model":
+                call.wanted = None
+    call.deliveries = [one for one in call.deliveries if one.request != request or one.withdrawn is None]
+
+
+async def settle_deliveries(tx: TaskTransaction, call: Call, taken: list[str]) -> None:
+    """An execution is gone: what it took was delivered, and nobody has the rest. The caller stores the call's row."""
+    call.deliveries = [one for one in call.deliveries if one.request not in taken]
+    for one in list(call.deliveries):
+        one.handed = False
+        if one.withdrawn is not None:
+            await drop_withdrawn(tx, call, one.request)
 
 
 def _is_open(call: Call) -> bool:
