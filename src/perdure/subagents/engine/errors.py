@@ -20,7 +20,8 @@ WORDS: Final[tuple[tuple[Meaning, str], ...]] = (
     (
         "fatal",
         r"\b402\b|insufficient[_ ]quota|insufficient[_ ](?:balance|funds|credits)|billing (?:is |has been )?disabled|"
-        r"billing.hard.limit|billing_error|payment required|exceeded_current_quota_error|credit balance (?:is )?(?:too )?low|余额不足",
+        r"billing.hard.limit|billing_error|payment required|exceeded_current_quota_error|"
+        r"credit balance (?:is )?(?:too )?low|余额不足",
     ),
     (
         "exhausted",
