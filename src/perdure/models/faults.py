@@ -102,7 +102,7 @@ def _api_error(error: ModelAPIError, name: str, *, started: bool, keys: str) -> 
     said = " ".join(part.lower() for part in _said(error))
     status = error.status_code if isinstance(error, ModelHTTPError) else None
     if isinstance(error, ModelQuotaExceededError) or status == 402 or _any(NO_CREDIT, said):
-        return QuotaExhausted(words, hint="see the provider's billing page", retry_after=wait)
+        return QuotaExhausted(_with_reason(words, said), hint="see the provider's billing page", retry_after=wait)
     if isinstance(error, ModelContextWindowExceededError) or status == 413:
         return ContextTooLong(words)
     if isinstance(error, ModelRateLimitError):
@@ -122,6 +122,8 @@ def _api_error(error: ModelAPIError, name: str, *, started: bool, keys: str) -> 
 
 
 def _other(error: ModelAPIError, words: str, said: str, status: int | None, *, started: bool) -> ModelError:
+    if status == 429:
+        return RateLimited(words, retry_after=error.retry_after)
     if status in RETRYABLE_STATUS or (status or 0) >= 500:
         return Overloaded(words, retry_after=error.retry_after)
     if status is not None or isinstance(error, ModelRequestRejectedError):
@@ -137,6 +139,13 @@ def _network(error: Exception, name: str, *, started: bool) -> ModelError:
     if started:
         return CutOff(f"the connection to {name} ended before the answer did: {_words('', error)}")
     return NetworkFailed(f"{name} cannot be reached: {_words('', error)}", hint="check the network and the base URL")
+
+
+def _with_reason(words: str, said: str) -> str:
+    """The words, and the provider's code for missing money where they do not say it: who reads them must see it."""
+    if _any(NO_CREDIT, words.lower()):
+        return words
+    return next((f"{words} [{phrase}]" for phrase in NO_CREDIT if phrase in said), words)
 
 
 def _any(phrases: tuple[str, ...], said: str) -> bool:

@@ -9,18 +9,19 @@ Meaning = Literal["fatal", "refusal", "exhausted", "transient", "overflow"]
 LOOKED_AT: Final = 2000
 """Characters from the beginning and from the end of an error that are searched: some quote whole requests."""
 PRECISE: Final[dict[str, Meaning]] = {
-    "context_too_long": "overflow", "auth_failed": "fatal", "unknown_model": "fatal", "refused_by_provider": "refusal",
+    "context_too_long": "overflow", "unknown_model": "fatal", "refused_by_provider": "refusal",
     "cut_off": "transient", "network": "transient", "deferred_lost": "transient",
 }  # fmt: skip
-COARSE: Final[dict[str, Meaning]] = {"quota_exhausted": "exhausted", "bad_request": "fatal"}
+COARSE: Final[dict[str, Meaning]] = {"quota_exhausted": "exhausted", "bad_request": "fatal", "auth_failed": "fatal"}
 """One HTTP status may mean an empty account, a used-up window or a busy second: the words tell which."""
 BUSY: Final = r"temporar\w* unavailable|overload|resets? in \d+ ?(?:ms|milliseconds?|s|secs?|seconds?)\b"
 WORDS: Final[tuple[tuple[Meaning, str], ...]] = (
     ("overflow", r"context (?:is )?too long|context.length|maximum context|prompt is too long"),
     (
         "fatal",
-        r"\b402\b|insufficient[_ ]quota|insufficient (?:balance|funds)|billing (?:is |has been )?disabled|"
-        r"billing.hard.limit|credit balance (?:is )?(?:too )?low|余额不足",
+        r"\b402\b|insufficient[_ ]quota|insufficient[_ ](?:balance|funds|credits)|billing (?:is |has been )?disabled|"
+        r"billing.hard.limit|billing_error|payment required|exceeded_current_quota_error|"
+        r"credit balance (?:is )?(?:too )?low|余额不足",
     ),
     (
         "exhausted",
