@@ -34,7 +34,8 @@ async def stay(harness: Harness, root: Conversation) -> None:
     if not working and not await open_for(home, session):
         return
     note(f"subagents at work: {', '.join(working)} (Ctrl-C holds them; `perdure agents status`)")
-    while await live_workflows(home, session) or await open_for(home, session):  # noqa: ASYNC110 - another process works
+    # Another process works: nothing here tells when it is through.
+    while await live_workflows(home, session) or await open_for(home, session):  # noqa: ASYNC110
         await asyncio.sleep(LOOK_SECONDS)
     await root.wait_idle()
     say((await root.messages())[-1].text)

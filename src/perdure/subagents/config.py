@@ -1,11 +1,11 @@
 """`config.json` of a state root: what may change while the orchestrator runs."""
 
 import hashlib
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
-from perdure import InvalidValue
+from perdure import Document, InvalidValue
 from perdure.base import jsonvalue
 from perdure.subagents.model_names import parse_model
 from perdure.subagents.paths import StateRoot
@@ -63,6 +63,16 @@ class AgentsConfig(msgspec.Struct, kw_only=True, rename="camel"):
         return None if found is None else found.slots
 
 
+class InEffect(msgspec.Struct, kw_only=True):
+    """Which settings the orchestrator decides by."""
+
+    digest: str
+    since: float
+    problem: str = ""
+    """What is wrong with the file as it is now; the settings in effect are older then."""
+
+
+InEffectDoc: Document[Any] = Document("agents.settings", InEffect, scope="session")
 EMPTY: Final = b"{}"
 
 

@@ -16,6 +16,7 @@ import msgspec
 from perdure import Error, Extension, Harness, Registry, Settings, StorageInUse, TaskTransaction, __version__
 from perdure.base.clock import Clock
 from perdure.subagents import spool, starter
+from perdure.subagents.config import InEffect, InEffectDoc
 from perdure.subagents.engine.call_task import CallGeneration
 from perdure.subagents.engine.context import Orchestration
 from perdure.subagents.engine.facade import EngineFacade
@@ -37,7 +38,6 @@ from perdure.subagents.protocol import PROTOCOL
 from perdure.subagents.pruning import decide_prune, delete_pruned
 from perdure.subagents.retention import COMPACT_SECONDS, compact
 from perdure.subagents.starter import OrchestratorCard
-from perdure.subagents.state import InEffect, InEffectDoc
 
 CONFIG_SETTLES: Final = 0.2
 INTAKE_SECONDS: Final = 1.0

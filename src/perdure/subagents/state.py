@@ -342,15 +342,6 @@ class Tombstone(msgspec.Struct, kw_only=True):
     """Whether its folder is gone."""
 
 
-class InEffect(msgspec.Struct, kw_only=True):
-    """Which settings the orchestrator decides by."""
-
-    digest: str
-    since: float
-    problem: str = ""
-    """What is wrong with the file as it is now; the settings in effect are older then."""
-
-
 def _family(name: str, type: Any) -> Document[Any]:
     return document_family(f"agents.{name}", type, scope="session")
 
@@ -385,9 +376,9 @@ EventDoc = _family("event", Event)
 ExhaustedDoc = _family("exhausted", Exhausted)
 """By provider."""
 TombstoneDoc = _family("tombstone", Tombstone)
-BuriedDoc = _family("buried", dict)
-"""Pruned workflows whose rows and folders are not deleted yet."""
 """By wid."""
+BuriedDoc = _family("buried", dict)
+"""By wid: pruned workflows whose rows and folders are not deleted yet. The value is empty."""
 
 
 def event_key(number: int) -> str:
@@ -398,6 +389,3 @@ def event_key(number: int) -> str:
 def recent_key(at: float, wid: str) -> str:
     """Newest first: the order of keys is that of falling times."""
     return f"{10**14 - int(at * 1000):014d}/{wid}"
-
-
-InEffectDoc: Document[Any] = Document("agents.settings", InEffect, scope="session")

@@ -10,7 +10,7 @@ import msgspec
 
 from perdure import InvalidValue
 from perdure.subagents import rows, starter
-from perdure.subagents.config import load_config
+from perdure.subagents.config import InEffectDoc, load_config
 from perdure.subagents.describe import about, describe_call
 from perdure.subagents.events import head
 from perdure.subagents.paths import StateRoot
@@ -19,7 +19,6 @@ from perdure.subagents.state import (
     EndedDoc,
     ExecutionDoc,
     ExhaustedDoc,
-    InEffectDoc,
     LiveDoc,
     Workflow,
 )
