@@ -19,7 +19,6 @@ from perdure.cli.agents_kit import (
     wait_ms,
 )
 from perdure.subagents import starter
-from perdure.subagents.client import Client, Outcome
 from perdure.subagents.paths import StateRoot
 
 KINDS = ("steer", "notify", "follow-up", "answer", "model")
@@ -63,7 +62,7 @@ def send(
         if to:
             body["to"] = to[0]
         return told(wait_for(sender.ask(kind, body, request=request, wait=wait_ms / 1000)), as_json)
-    outcomes = wait_for(_to_all(sender, kind, body, list(to), request, wait_ms / 1000))
+    outcomes = wait_for(sender.ask_all(kind, body, list(to), request=request, wait=wait_ms / 1000))
     if as_json:
         click.echo(
             json.dumps({"targets": [{"to": name, **reply_of(one)} for name, one in zip(to, outcomes, strict=True)]})
@@ -72,17 +71,6 @@ def send(
     else:
         codes = [told(one, False) for one in outcomes]
     return next((code for code in (3, 75, 1) if code in codes), 0)
-
-
-async def _to_all(
-    sender: Client, kind: Any, body: dict[str, Any], to: list[str], request: str | None, wait: float
-) -> list[Outcome]:
-    """One request for each target; all of them record the whole list, so that another list is another content."""
-    names = [None if request is None else f"{request}:{number}" for number in range(1, len(to) + 1)]
-    return [
-        await sender.ask(kind, {**body, "to": target}, request=name, targets=to, wait=wait)
-        for target, name in zip(to, names, strict=True)
-    ]
 
 
 @click.command("stop", cls=Strict)

@@ -2,9 +2,12 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final
+
+import click
 
 from perdure.cli.show import note, say
 from perdure.harness.conversation import Conversation
@@ -13,6 +16,8 @@ from perdure.subagents.paths import StateRoot
 from perdure.subagents.tool import deliver_notices, live_workflows, open_for, parent_id, subagents_tool
 
 LOOK_SECONDS: Final = 0.25
+ENDINGS: Final = (signal.SIGTERM, signal.SIGHUP)
+"""A terminal that is closed, and a machine that shuts down, quit the session like Ctrl-C does."""
 
 
 @asynccontextmanager
@@ -23,8 +28,25 @@ async def beside(harness: Harness) -> AsyncIterator[None]:
     os.environ["PERDURE_SESSION"] = session  # for its processes: what they start is listed with it
     if held := await live_workflows(home, session, held=True):
         note(f"held since this session was left: {', '.join(held)} (`perdure agents resume` goes on with them)")
-    async with deliver_notices(harness):
-        yield
+    loop, working, told = asyncio.get_running_loop(), asyncio.current_task(), asyncio.Event()
+
+    def end() -> None:
+        told.set()
+        if working is not None:
+            working.cancel()
+
+    for number in ENDINGS:
+        loop.add_signal_handler(number, end)
+    try:
+        async with deliver_notices(harness):
+            yield
+    except asyncio.CancelledError:
+        if told.is_set():
+            raise click.Abort from None
+        raise
+    finally:
+        for number in ENDINGS:
+            loop.remove_signal_handler(number)
 
 
 async def stay(harness: Harness, root: Conversation) -> None:

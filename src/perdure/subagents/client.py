@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from perdure import StorageCorrupt
+from perdure import InvalidValue, StorageCorrupt
 from perdure.session.reader import SessionReader, read_session
 from perdure.subagents import rows, starter
 from perdure.subagents.describe import describe
@@ -77,6 +77,9 @@ class Client:
             known = await self.known(id)
             if known is not None:
                 return await self._told(_outcome(known, digest, created=False))
+            first = None if targets else await self.known(part_of(id, 1))
+            if first is not None and first.targets:
+                return await self._told(_conflict(first, id))
         self._outbox.record(
             Sent(
                 request=id, kind=kind, body=body, sender=self.sender, via=self._via, origin=self._origin,
@@ -84,6 +87,31 @@ class Client:
             )
         )  # fmt: skip
         return await self.outcome(id, digest, wait)
+
+    async def ask_all(
+        self, kind: Kind, body: dict[str, Any], to: list[str], *, request: str | None = None, wait: float = WAIT_SECONDS
+    ) -> list[Outcome]:
+        """The same to several targets: a request for each, named `<request>:1` and so on, decided on its own. If that
+        name stood for anything else before, all of them are conflicts and nothing is sent. Raises `InvalidValue` for
+        what has one target only."""
+        if len(to) == 1:
+            return [await self.ask(kind, {**body, "to": to[0]}, request=request, wait=wait)]
+        if not to or kind == "answer" or "replaces" in body:
+            raise InvalidValue(f"{'an answer' if kind == 'answer' else 'this'} has one target, not {len(to)}")
+        names = [None if request is None else part_of(check_request_id(request), n + 1) for n in range(len(to))]
+        if request is not None:
+            clashes = [await self.known(request)]
+            for name, target in zip(names, to, strict=True):
+                found = await self.known(str(name))
+                same = found is None or found.digest == request_digest(kind, {**body, "to": target}, to)
+                clashes.append(None if same else found)
+            for clash in clashes:
+                if clash is not None:
+                    return [await self._told(_conflict(clash, str(name))) for name in names]
+        return [
+            await self.ask(kind, {**body, "to": target}, request=name, targets=to, wait=wait)
+            for target, name in zip(to, names, strict=True)
+        ]
 
     async def outcome(self, request: str, digest: str, wait: float) -> Outcome:
         """Wait for the decision of a recorded request. Starts the orchestrator if none runs, or if one dies over it."""
@@ -165,12 +193,20 @@ async def say(writer: asyncio.StreamWriter, line: dict[str, Any]) -> None:
     await writer.drain()
 
 
+def part_of(request: str, number: int) -> str:
+    """The name of one of several requests that are sent under one."""
+    return f"{request}:{number}"
+
+
+def _conflict(found: Request, request: str) -> Outcome:
+    """Another content stands under this name."""
+    reply = {"error": "another content was recorded under this id before", "digest": found.digest}
+    return Outcome(request=request, state="conflict", digest=found.digest, wid=found.wid, reply=reply)
+
+
 def _outcome(found: Request, digest: str, *, created: bool) -> Outcome:
     if found.digest and found.digest != digest:
-        return Outcome(
-            request=found.request, state="conflict", digest=found.digest, wid=found.wid,
-            reply={"error": "another content was recorded under this id before", "digest": found.digest},
-        )  # fmt: skip
+        return _conflict(found, found.request)
     return Outcome(
         request=found.request, state="applied" if found.applied else "rejected", reply=found.reply, digest=digest,
         created=created, wid=found.wid,

@@ -89,7 +89,9 @@ def _clock(at: float) -> str:
 
 def _name(workflow: dict[str, Any]) -> str:
     labels = " ".join(f"{name}={value}" for name, value in workflow.get("labels", {}).items())[:LABELS]
-    shown = workflow.get("name") or labels
+    calls = workflow.get("calls")
+    agents = sorted({str(call["agent"]) for call in calls}) if isinstance(calls, list) else []
+    shown = workflow.get("name") or labels or (agents[0] if len(agents) == 1 else "")
     return f"{workflow['wid']}" + (f" ({shown})" if shown else "")
 
 

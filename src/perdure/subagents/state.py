@@ -270,6 +270,8 @@ class Request(msgspec.Struct, kw_only=True):
     wid: str | None = None
     key: str | None = None
     """The call that it was applied to."""
+    targets: int = 0
+    """It is one of a send to so many."""
 
 
 class Notice(msgspec.Struct, kw_only=True):

@@ -72,7 +72,9 @@ def subagents_tool(root: StateRoot | None = None) -> Extension:
             dict[str, Any] | None,
             Meta(description="More fields of a run: model, cwd, usageBudget, name, schema, gate …"),
         ] = None,
-        to: Annotated[str | None, Meta(description="<workflow>/<key>, or a workflow")] = None,
+        to: Annotated[
+            str | list[str] | None, Meta(description="<workflow>/<key>, or a workflow; a send may have several")
+        ] = None,
         kind: Kind | None = None,
         message: str | None = None,
         model: str | None = None,
@@ -133,6 +135,8 @@ async def _act(
     body = {name: value for name, value in run.items() if value is not None}
     to, kind = sent["to"] or sent["wid"], sent["kind"]
     chosen = action or ("run" if body else "status")
+    if isinstance(to, list) and chosen != "send":
+        raise ToolError(f"{chosen} has one target; only a send may have several")
     if chosen == "agents":
         return await asyncio.to_thread(_agents, ctx.agent.cwd or ".")
     if chosen in ("status", "describe"):
@@ -145,6 +149,9 @@ async def _act(
         if kind is None:
             raise ToolError("send needs a kind: steer, notify, follow-up, answer or model")
         fields = {field: sent[field] for field in ("to", "message", "model") if sent[field]}
+        if isinstance(to, list):
+            fields.pop("to")
+            return _all_told(to, await sender.ask_all(kind, fields, to, request=name))
         return _told(await sender.ask(kind, fields, request=name))
     more = {"to": to} if to else {"session": sender.sender} if chosen in ("drain", "resume") else {}
     return _told(await sender.ask(cast(spool.Kind, chosen), more, request=name))
@@ -186,9 +193,25 @@ def _told(outcome: Outcome) -> str:
     raise ToolError(reason + (f" {json.dumps(more)}" if more else ""))
 
 
+def _all_told(to: list[str], outcomes: list[Outcome]) -> str:
+    """An entry for each target. It is an error only where nothing of it was applied or is under way."""
+    if len(outcomes) == 1:
+        return _told(outcomes[0])
+    told = [
+        {"to": target, "request": one.request, "state": one.state, **one.reply}
+        for target, one in zip(to, outcomes, strict=True)
+    ]
+    if not any(one.state in ("applied", "pending") for one in outcomes):
+        raise ToolError(json.dumps(told))
+    return json.dumps(told)
+
+
 def _agents(cwd: str) -> str:
     found = discover(cwd)
-    lines = [f"{agent.name}: {agent.description}" for agent in found.agents.values()]
+    lines = [
+        f"{agent.name} ({agent.source}{f', {agent.model}' if agent.model else ''}): {agent.description}"
+        for agent in found.agents.values()
+    ]
     return "\n".join([*lines, *(f"problem: {one.problem}" for one in found.diagnostics)])
 
 

@@ -239,4 +239,5 @@ def _decided(tx: TaskTransaction, sent: Sent, digest: str, applied: bool, reply:
     return Request(
         request=sent.request, kind=sent.kind, digest=digest, sender=sent.sender, at=now, decided=now, applied=applied,
         reply=msgspec.to_builtins(reply), wid=wid or None, key=(key.rpartition("@")[0] or key) if slash else None,
+        targets=len(sent.targets),
     )  # fmt: skip
