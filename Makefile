@@ -1,6 +1,8 @@
 # Two commands on a machine with Python 3.11, pip and make: `make tour` and `make test`. Both make .venv themselves.
 BIN := .venv/bin
-PYTEST_ARGS ?= -q --numprocesses logical --maxprocesses 8
+# Much of a test's time is waiting for processes: one worker more than there are cores keeps them busy.
+WORKERS := $(shell n=$$(( $$(nproc) + 1 )); echo $$(( n > 8 ? 8 : n )))
+PYTEST_ARGS ?= -q --numprocesses $(WORKERS)
 SOURCES := src tests $(wildcard bench) $(wildcard examples)
 export UV_PYTHON_DOWNLOADS := never
 

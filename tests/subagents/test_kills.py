@@ -142,7 +142,7 @@ async def storm(seed: int) -> Storm:
     return found
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(1))
 async def test_r201_killed_at_random_moments_nothing_is_done_twice_lost_or_begun_anew(seed: int) -> None:
     await storm(seed)
 

@@ -255,7 +255,7 @@ async def test_r213_a_thousand_finished_workflows_do_not_slow_a_start(place: Cal
     assert took < 3.0, f"{took:.2f} s"
 
 
-FIRST, EVERY = 2, 7
+FIRST, EVERY = 2, 13
 """The orchestrator makes about 35 commits for such a workflow; `make crash` stops it before each of them."""
 
 
