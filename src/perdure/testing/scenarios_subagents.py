@@ -89,40 +89,14 @@ async def check_waited(process: Process) -> None:
         raise LawBroken(3, f"the wait gave {waited!r}, and there are reports {said}")
 
 
-async def check_kept(process: Process) -> None:
-    """Asked twice, waited for, stopped: both answers came, each once, as a result or as a message."""
-    await check_owners(process)
-    said = [text.removeprefix(f"{REPORT}ana:\n") for text in await reports(process)]
-    for text in await results(process):
-        said += [part.removeprefix("ana: ") for part in text.split("\n\n") if part.startswith("ana: ")]
-    if sorted(said) not in (["Paid for you.", "Still here."], ["Still here.", "Still here."]):
-        raise LawBroken(3, f"answers: {said}")
-    nothing_left(process)
-
-
 async def check_stopped(process: Process) -> None:
     """It is stopped: nothing of it goes on, and if it had answered before that, that came once."""
     await check_owners(process)
     if len(await reports(process)) > 1:
         raise LawBroken(3, "an answer came twice")
-    nothing_left(process)
-
-
-def nothing_left(process: Process) -> None:
-    """No task is live."""
     left = [row["kind"] for row in process.harness.inspect()["tasks"]]
     if left:
         raise LawBroken(6, f"after the stop there are {left}")
-
-
-async def check_esc(process: Process) -> None:
-    """Stopped by a person: nothing of a job is left, and an answer that was waited for came once at most."""
-    await check_owners(process)
-    if len(await reports(process)) > 1:
-        raise LawBroken(3, "an answer came twice")
-    kinds = [row["kind"] for row in process.harness.inspect()["tasks"]]
-    if any(kind != "subagents.anchor" for kind in kinds):
-        raise LawBroken(6, f"at rest after the stop there are {kinds}")
 
 
 async def go_and_run_out(process: Process) -> None:
@@ -131,36 +105,15 @@ async def go_and_run_out(process: Process) -> None:
     await process.run_out()
 
 
-async def stop_in_the_middle(process: Process) -> None:
-    """Ask, and stop the conversation once its call is parked; then let the background come to its end."""
-    submission = await process.submit("go", request_id="first")
-
-    async def parked() -> bool:
-        rows = process.harness.inspect()["tasks"]
-        waits = any(row["kind"] == "perdure.tool" and row["status"] in ("sleeping", "waiting") for row in rows)
-        return waits or await submission.status() in ("done", "unanswered")
-
-    await process.until(parked)
-    await process.abort()
-    await process.settled(submission)
-    await process.run_out()
-
-
 PAYS: list[TurnLike] = [call("pay", {"cents": 5}), say("Paid for you.")]
 JOB = call("subagent", {"task": "pay"})
 SPAWN = agents("spawn", "ana", "pay")
-KEEPS = [SPAWN, agents("message", "ana", "once more"), agents("wait"), agents("stop", "ana"), say("Done.")]
 
 
 def _scenario(name: str, turns: TurnFunction, check: Any, streams: int = 2) -> Scenario:
     return Scenario(
         name, go_and_run_out, turns=turns, registry=office, finish=go_and_run_out, check=check, streams=streams
     )
-
-
-def _stopped(name: str, turns: TurnFunction) -> Scenario:
-    step = stop_in_the_middle
-    return Scenario(name, step, turns=turns, registry=office, finish=step, check=check_esc, streams=2)
 
 
 SUBAGENTS = [
@@ -171,8 +124,5 @@ SUBAGENTS = [
     _scenario(
         "a named subagent is stopped", offices(SPAWN, agents("stop", "ana"), say("Stopped."), child=PAYS), check_stopped
     ),
-    _scenario("a named subagent from its start to its stop", offices(*KEEPS, child=PAYS), check_kept),
-    _stopped("a job is stopped", offices(JOB, child=PAYS)),
-    _stopped("a wait is stopped", offices(SPAWN, agents("wait"), child=PAYS)),
 ]
 """Subagents of a call, and of a conversation."""

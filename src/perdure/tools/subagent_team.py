@@ -15,7 +15,7 @@ MOST_NAMES: Final = 1000
 """Names that are looked at. A host lets far fewer live at once, and names of stopped ones are given up for new ones."""
 
 Ended: Signal[bool] = Signal("subagents.ended", schema=bool)
-"""Ends an anchor in good order: it waits for what is under way below it. Nothing here delivers it."""
+"""Ends an anchor in good order: it waits for what is under way below it."""
 
 
 class Member(TypedDict):
@@ -77,12 +77,27 @@ def is_at_work(tx: Any, id: int) -> bool:
     return known is not None and known.status != "completing" and not known.abort_requested
 
 
-async def stop_members(tx: Any, conversation: ConversationId) -> None:
-    """Stop every named subagent of a conversation, and what they keep."""
+async def anchors(tx: Any, conversation: ConversationId) -> list[TaskId]:
+    """Those of the named subagents of a conversation that stand."""
+    found = []
     for name in await tx.document_keys(MemberDoc, conversation, limit=MOST_NAMES):
         member = await tx.value_of(MemberDoc, conversation, key=name)
         if member is not None and is_at_work(tx, member["anchor"]):
-            await tx.abort_task(TaskId(member["anchor"]), background=True)
+            found.append(TaskId(member["anchor"]))
+    return found
+
+
+async def stop_members(tx: Any, conversation: ConversationId) -> None:
+    """Stop every named subagent of a conversation, and what they keep."""
+    for anchor in await anchors(tx, conversation):
+        await tx.abort_task(anchor, background=True)
+
+
+async def dismiss_members(tx: Any, conversation: ConversationId) -> None:
+    """Ask no more of any named subagent of a conversation; what they have begun goes on to its end. A task below one
+    may do this, which cannot stop what it belongs to."""
+    for anchor in await anchors(tx, conversation):
+        await tx.signal(anchor, Ended, "ended", True)
 
 
 @task("subagents.anchor", version=1)
@@ -133,8 +148,11 @@ class Report:
                 left = {"reports": [id for id in member["reports"] if id != run.task_id], "waiting": waiting}
                 await tx.set(MemberDoc, run.conversation_id, {**member, **left}, key=self.name)
             tell = Tell(self.name, text, call if call and is_at_work(tx, call) else 0)
-            tx.create_task(tell, conversation=run.conversation_id, background=True)
-            return tx.complete(text)  # what was answered is told, also if the subagent is stopped now
+            if run.record.owner is not None:
+                tx.create_task(tell, owner=run.record.owner)
+            else:
+                tx.create_task(tell, conversation=run.conversation_id, background=True)
+            return tx.complete(text)
 
     @staticmethod
     def migrate(stored: Any, from_version: int) -> Any:
@@ -170,7 +188,7 @@ class Tell:
             await run.conversation().submit(said, request_id=mine, when_busy="steer", notify=(run.task_id, HEARD))
         except OwnershipRefused:  # the conversation's own work is over: nobody is left to hear it, or to ask again
             async with run.transaction() as tx:
-                await stop_members(tx, run.conversation_id)
+                await dismiss_members(tx, run.conversation_id)
                 return tx.fail("nobody is left to hear it")
         return run.sleep(self.said, [SubmissionSettled.key(HEARD)])
 
